@@ -108,6 +108,12 @@ def test_a_flag_in_the_place_of_the_script_is_refused(capsys: pytest.CaptureFixt
     assert given_to_the_script(["-m", "train", "--lr"], {"--pairs"}) == ""
 
 
+def test_what_should_run_nothing_is_refused_where_it_would_be_the_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["confirm", "base", "--rerun", "train.py", "--lr", "1", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "--dry-run stands behind --rerun" in said and "confirm RUN --dry-run --rerun train.py --lr 1" in said
+
+
 def test_a_rank_of_several_tries_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["confirm", "--rerun", "train.py"]) == 2
@@ -115,9 +121,9 @@ def test_a_rank_of_several_tries_nothing(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_flags_of_ours_that_go_to_the_script_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["confirm", "--rerun", "train.py", "--lr", "1", "--results-dir=here", "--dry-run"]) == 2
+    assert main(["confirm", "--rerun", "train.py", "--lr", "1", "--results-dir=here", "--quiet"]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("--results-dir=here, --dry-run: given to the script")
+    assert told.startswith("--results-dir=here, --quiet: given to the script")
     assert "There is no run" in told
 
 

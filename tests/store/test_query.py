@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 
 from perf_diagnostics.records import Outcome, Quantity, Run, Settings, StepTable, Trial, TrialResult
 from perf_diagnostics.store.query import steps_frame, trials_frame
+from perf_diagnostics.testing import run_of, trial_of
 from tests.store.examples import result_of, steps_of, trial_of_batch
 
 
@@ -88,3 +90,11 @@ def test_a_run_without_results_gives_tables_without_rows() -> None:
     assert len(steps_frame(nothing)) == 0
     assert list(steps_frame(nothing).columns)[:2] == ["trial", "workload"]
     assert len(steps_frame(run_of(TrialResult(trial=trial_of_batch(4), outcome=Outcome.CRASHED)))) == 0
+
+
+def test_a_name_that_is_no_unicode_stands_in_the_tables_as_its_escape(tmp_path: Path) -> None:
+    run = run_of(trial_of(facts={"script": "b\udcff.py", "several": ["a\udc80"]}))
+    frame = trials_frame(run)
+    assert frame["fact.script"].tolist() == ["b\\udcff.py"] and frame["fact.several"].tolist() == [["a\\udc80"]]
+    frame.drop(columns="fact.several").to_parquet(tmp_path / "trials.parquet")
+    assert "b\\udcff.py" in frame.to_csv()

@@ -258,6 +258,18 @@ def test_one_part_that_is_missing_is_told_and_the_rest_counts(folder: RunFolder)
     assert folder.read().results[0].outcome is Outcome.COMPLETED
 
 
+def test_one_part_that_is_cut_off_is_told_beside_one_that_is_missing(folder: RunFolder) -> None:
+    trial = three_parts(folder)
+    folder.finish(result_of(PLANNED[0]))
+    damaged = trial.path / "steps.rank0-002.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    (told,) = folder.damage()
+    assert "1 of 3 files with its steps is cut off" in told and "(steps.rank0-002.parquet)" in told
+    (trial.path / "steps.rank0-000.parquet").unlink()
+    (told,) = folder.damage()
+    assert "is missing" in told and "is cut off" in told and "copy the folder again" in told
+
+
 def test_a_rank_whose_parts_all_vanished_keeps_its_place(folder: RunFolder) -> None:
     trial = begun(folder)
     folder.finish(result_of(PLANNED[0], steps=(steps_of(1), steps_of(2), steps_of(3))))

@@ -68,7 +68,7 @@ def run(given: argparse.Namespace) -> int:
     records = folder.read()
     generated_at = datetime.now(UTC).isoformat(timespec="seconds")
     diagnosis = diagnose(records, traces=folder.traces(), experiments=read_experiments(folder.path))
-    alerts = broken_seal(folder.path)
+    alerts = (*broken_seal(folder.path), *folder.damage())
     for alert in alerts:
         print(f"warning: {alert}", file=sys.stderr)
     report = build_report(records, diagnosis, generated_at=generated_at, alerts=alerts)

@@ -109,7 +109,8 @@ def given_to_the_script(words: Sequence[str], flags: Collection[str]) -> str:
         flags: ours. A script may have some of the same name, which is why they are only told.
 
     Raises:
-        InvalidSettings: a flag stands where the script should, or this process is one of several ranks.
+        InvalidSettings: a flag stands where the script should, or ``--dry-run`` behind it; or this process is one of
+            several ranks.
     """
     if words and world_size() > 1:
         raise InvalidSettings(
@@ -119,6 +120,11 @@ def given_to_the_script(words: Sequence[str], flags: Collection[str]) -> str:
         raise InvalidSettings(
             f"{words[0]} stands behind --rerun, where the script comes first. {_OURS_IN_FRONT}: "
             f"{typed('confirm', 'RUN', words[0], '...', '--rerun', 'train.py', '--lr', '0.1')}"
+        )
+    if "--dry-run" in words:
+        raise InvalidSettings(
+            "--dry-run stands behind --rerun, where it would be the script's, and what is tried would be run. "
+            f"{_OURS_IN_FRONT}: {typed('confirm', 'RUN', '--dry-run', '--rerun', *words[: words.index('--dry-run')])}"
         )
     ours = [word for word in words if word.partition("=")[0] in flags]
     return f"{', '.join(ours)}: given to the script, for it stands behind it. {_OURS_IN_FRONT}." if ours else ""

@@ -104,11 +104,21 @@ def _column(values: list[Any]) -> Any:
     """A nullable pandas array of the one type the values have; mixed and nested values stay objects."""
     import pandas as pd
 
+    values = [_in_unicode(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         kinds = {float}
     name = next(iter(kinds)).__name__ if len(kinds) == 1 else ""
     return pd.array(values, dtype=_NULLABLE.get(name, object))
+
+
+def _in_unicode(value: Json) -> Json:
+    """The same, with a lone surrogate (a file's name that is no UTF-8) as its escape: no table can hold one."""
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="backslashreplace").decode()
+    if isinstance(value, list):
+        return [_in_unicode(one) for one in value]
+    return {key: _in_unicode(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _step_column(name: str, tables: list[StepTable]) -> Any:

@@ -254,7 +254,7 @@ class RunFolder:
         return dataclasses.replace(header, results=results, notes=(*header.notes, *messages))
 
     def damage(self) -> tuple[str, ...]:
-        """What complete trials had in this folder that is not there any more, a sentence for each; empty if nothing.
+        """What of complete trials is not in this folder any more, or cut off: a sentence for each of them.
 
         Raises:
             RunError: run.json itself cannot be read.

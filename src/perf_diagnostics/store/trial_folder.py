@@ -17,7 +17,15 @@ from perf_diagnostics.records import Gap, Json, Outcome, Series, StepTable, Tria
 from perf_diagnostics.store.files import codec, tables
 from perf_diagnostics.store.files.documents import document, open_document
 from perf_diagnostics.store.files.fields import Fields
-from perf_diagnostics.store.files.parts import bytes_of, is_part, missing_parts, part_name, parts_in, read_steps
+from perf_diagnostics.store.files.parts import (
+    bytes_of,
+    cut_off_parts,
+    is_part,
+    missing_parts,
+    part_name,
+    parts_in,
+    read_steps,
+)
 from perf_diagnostics.store.files.whole_files import (
     is_temporary,
     read_json,
@@ -219,22 +227,22 @@ class TrialFolder:
         return with_energy_of_ranks(whole, read_rank_energies(self.path))
 
     def damage(self) -> str:
-        """Which parts of the step tables a complete trial had that are not on disk any more, and what to do; or "".
+        """Which parts of a complete trial's step tables are not on disk any more, or cut off, and what to do; or "".
 
         Raises:
             RecordError: As :meth:`decode_result`.
         """
         _, expected = self._decode_result()
-        missing = missing_parts(self.path, expected)
-        if not missing:
+        whole = sum(expected.values())
+        missing, cut_off = missing_parts(self.path, expected), cut_off_parts(self.path)
+        told = [
+            *([f"{_files(missing, whole)} missing from {self.path} {_named(missing)}"] if missing else ()),
+            *([f"{_files(cut_off, whole)} cut off in {self.path} {_named(cut_off)}"] if cut_off else ()),
+        ]
+        if not told:
             return ""
-        named = ", ".join(missing[:_MOST_NAMED])
-        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-        of = f"{len(missing)} of {sum(expected.values())} files with its steps"
-        return (
-            f"the run folder is damaged: {of} {'is' if len(missing) == 1 else 'are'} missing from {self.path} "
-            f"({named}{more}); copy the folder again from where it was measured, or measure again"
-        )
+        says = ", and ".join(told)
+        return f"the run folder is damaged: {says}; copy the folder again from where it was measured, or measure again"
 
     def salvage(self, planned: Trial | None, *, because: str = SWEEP_ENDED) -> TrialResult | None:
         """What can be read of a trial that started and has no result; None if nothing says which trial it was."""
@@ -289,3 +297,14 @@ def _once(*gaps: Iterable[Gap]) -> tuple[Gap, ...]:
 def iso(moment: datetime) -> str:
     """A moment as records write it: UTC, to the microsecond."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _files(parts: Sequence[str], whole: int) -> str:
+    """``1 of 7 files with its steps is``."""
+    return f"{len(parts)} of {whole} files with its steps {'is' if len(parts) == 1 else 'are'}"
+
+
+def _named(parts: Sequence[str]) -> str:
+    """The first few, in brackets."""
+    more = f" and {len(parts) - _MOST_NAMED} more" if len(parts) > _MOST_NAMED else ""
+    return f"({', '.join(parts[:_MOST_NAMED])}{more})"

@@ -32,6 +32,13 @@ def test_lost_time_is_found(share, severity):
     assert "less than the clock" in finding.summary
 
 
+def test_time_of_steps_whose_files_are_damaged_is_no_work_between_them():
+    lost = {"steps": "rank 0: 1 of 3 parts are not on disk"}
+    finding = found(ask_trial(RULE, forward=0.75, quantities={"measured_wall_s": 100.0}, gaps=lost))
+    assert finding.severity is Severity.CRITICAL and "1 of 3 parts are not on disk" in finding.summary
+    assert "Copy the run folder again" in finding.remedies[0].says
+
+
 def test_more_than_there_was_is_found_too():
     assert "more than the clock" in found(ask_trial(RULE, forward=1.0, quantities={"measured_wall_s": 90.0})).summary
 

@@ -9,6 +9,10 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.records import Gap
+
+_MARK = Remedy("Mark the work that lies between the steps, or keep it out of the measured blocks.")
+_COPY = Remedy("Copy the run folder again from where it was measured, or measure again: files with steps are damaged.")
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,9 @@ class PhasesDoNotClose:
         if abs(error) <= self.warn_error:
             return cleared(self, f"the steps add up to the wall time within {percent(abs(error))}", self._number(error))
         which = "more" if error > 0 else "less"
-        return self._finding(
-            facts, error, f"the steps add up to {percent(abs(error))} {which} than the clock around them"
-        )
+        says = f"the steps add up to {percent(abs(error))} {which} than the clock around them"
+        damaged = facts.result.gap("steps") if error < 0 else None
+        return self._finding(facts, error, says if damaged is None else f"{says}: {damaged.why}", damaged)
 
     def _impossible(self, facts: TrialFacts) -> Finding:
         return Finding(
@@ -70,7 +74,7 @@ class PhasesDoNotClose:
             confidence=1.0,
         )
 
-    def _finding(self, facts: TrialFacts, error: float, says: str) -> Finding:
+    def _finding(self, facts: TrialFacts, error: float, says: str, damaged: Gap | None = None) -> Finding:
         void = abs(error) > self.void_error
         return Finding(
             code=self.code,
@@ -81,7 +85,7 @@ class PhasesDoNotClose:
             + (" The trial is left out of all other rules." if void else ""),
             scope=facts.label,
             evidence=(self._number(error, facts.steps),),
-            remedies=(Remedy("Mark the work that lies between the steps, or keep it out of the measured blocks."),),
+            remedies=(_MARK if damaged is None else _COPY,),
             confidence=1.0,
         )
 

@@ -45,6 +45,17 @@ def missing_parts(folder: Path, expected: Mapping[int, int]) -> tuple[str, ...]:
     )
 
 
+def cut_off_parts(folder: Path) -> tuple[str, ...]:
+    """The names of the parts whose end is missing, by rank and number."""
+    found = parts_in(folder)
+    return tuple(
+        found[rank][number].name
+        for rank in sorted(found)
+        for number in sorted(found[rank])
+        if not tables.ends_whole(found[rank][number])
+    )
+
+
 def read_steps(folder: Path, *, expected: Mapping[int, int]) -> tuple[tuple[StepTable, ...], tuple[Gap, ...]]:
     """One step table a rank, and a Gap for each part that is missing or cannot be read.
 

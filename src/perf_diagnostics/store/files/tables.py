@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,18 @@ def _parquet(table: Any) -> bytes:
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def ends_whole(path: Path) -> bool:
+    """Whether a Parquet file has its end, where it says what it holds: one that was cut off has none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+    return True
 
 
 def _read_parquet(data: bytes, where: str) -> Any:

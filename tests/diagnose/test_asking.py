@@ -61,7 +61,7 @@ def one_finding(answers, **more):
 def test_found_everywhere_is_one_finding():
     finding = one_finding({8: Severity.WARNING, 16: Severity.WARNING, 32: Severity.WARNING})
     assert finding.scope == "synthetic on cpu, batch 8, 16 and 32"
-    assert finding.batch_sizes == (8, 16, 32)
+    assert finding.batch_sizes == (16, 8, 32)  # first the one it tells of
     assert finding.summary == "Batch 16: fault warning The same holds at batch 8 and 32."
     assert [item.metric for item in finding.evidence] == ["number"]
     assert finding.evidence[0].value == 16

@@ -15,7 +15,8 @@ def test_a_gain_where_nobody_should_train_says_so() -> None:
     here = finding(gain=WON)
     assert fix(here) == "A fix wins 80.9 % of the time a sample takes (78.6 to 82.8 %), measured in this run."
     elsewhere = dataclasses.replace(here, at_recommended=False, batch_sizes=(1, 2, 4))
-    assert fix(elsewhere) == f"{fix(here)} That is at batch size 1, 2 and 4, not at the recommended one."
+    there = "That is at batch size 1 (what was found holds at 2 and 4 too), not at the recommended one."
+    assert fix(elsewhere) == f"{fix(here)} {there}"
     assert fix(dataclasses.replace(elsewhere, batch_sizes=())) == fix(here)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from perf_diagnostics.records import Outcome, Quantity, Run, Settings, StepTable, Trial, TrialResult
 from perf_diagnostics.store.query import steps_frame, trials_frame
-from perf_diagnostics.testing import run_of, trial_of
+from perf_diagnostics.testing import trial_of
 from tests.store.examples import result_of, steps_of, trial_of_batch
 
 

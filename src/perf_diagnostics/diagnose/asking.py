@@ -125,7 +125,7 @@ def merged(by_size: Mapping[int, Sequence[Reply]], group: Group, recommended: in
         summary=_summary(finding, there, tuple(found), tuple(answers), recommended),
         scope=group.label if group.uncounted else f"{group.label}, batch {listing(list(found))}",
         evidence=finding.evidence + (_labelled(found[worst].evidence, worst) if worse else ()),
-        batch_sizes=tuple(found),
+        batch_sizes=(there, *(size for size in found if size != there)),
     )
 
 

@@ -77,11 +77,11 @@ class Share:
 class Finding:
     """A fault that was found, where (``scope``), how bad, how sure, and what a fix could win.
 
-    ``batch_sizes`` lists the sizes at which it holds (empty: the whole scope), ``claims`` the share of the step it
-    speaks about by phase. ``symptom_of`` names the findings that, if present, are its cause; ``explains``, filled in
-    by the engine, the findings that this one is the cause of. The engine also fills in ``group``, the label of the
-    group it is about (empty: the whole run), whether it holds at the batch at which one would train, and the ``lines``
-    of the user's code in which the time it claims was seen.
+    ``batch_sizes`` lists the sizes at which it holds (empty: the whole scope), first the one of its gain, ``claims``
+    the share of the step it speaks about by phase. ``symptom_of`` names the findings that, if present, are its cause;
+    ``explains``, filled in by the engine, the findings that this one is the cause of. The engine also fills in
+    ``group``, the label of the group it is about (empty: the whole run), whether it holds at the batch at which one
+    would train, and the ``lines`` of the user's code in which the time it claims was seen.
     """
 
     code: str

@@ -99,6 +99,12 @@ class TrialResult:
     code: CodeSamples | None = None
     worker_code: CodeSamples | None = None
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks the training had, recorded or not."""
+        told = (self.facts.get("ranks"), self.trial.options.get("ranks"))
+        return max(1, len(self.steps), *(count for count in told if isinstance(count, int)))
+
     def quantity(self, name: str) -> Quantity | None:
         """The quantity of that name, or None if it was not measured."""
         return next((q for q in self.quantities if q.name == name), None)

@@ -26,7 +26,7 @@ def gain(share: Share) -> str:
 
 
 def fix(finding: Finding) -> str:
-    """What a fix of a finding wins, and at which batch sizes where these are not what one would train at.
+    """What a fix of a finding wins, and at which batch size where that is not what one would train at.
 
     A gain at a batch size that nobody should train at would else look larger than what the verdict promises.
     """
@@ -35,8 +35,9 @@ def fix(finding: Finding) -> str:
     words = f"A fix {gain(finding.recoverable)}."
     if finding.at_recommended or not finding.batch_sizes:
         return words
-    sizes = listing([str(size) for size in finding.batch_sizes])
-    return f"{words} That is at batch size {sizes}, not at the recommended one."
+    first, *others = (str(size) for size in finding.batch_sizes)
+    too = f" (what was found holds at {listing(others)} too)" if others else ""
+    return f"{words} That is at batch size {first}{too}, not at the recommended one."
 
 
 def faster(share: Share) -> str:

@@ -70,6 +70,11 @@ def test_one_sign_alone_is_only_mentioned(one):
     assert found(ask(**one)).severity is Severity.INFO
 
 
+def test_a_rank_that_waits_for_the_others_is_not_robbed():
+    found(ask(off=0.8))
+    clear(ask(off=0.8, facts=CORES | {"ranks": 2}))
+
+
 def test_two_signs_from_the_steps_alone_could_be_the_trials_own():
     assert found(ask(hogs=True, off=0.3)).severity is Severity.INFO
 

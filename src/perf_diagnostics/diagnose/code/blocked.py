@@ -175,8 +175,7 @@ def _seen(facts: TrialFacts, phases: Sequence[Phase]) -> WaitsSeen:
 def _require_alone(facts: TrialFacts) -> None:
     if facts.on_accelerator:
         raise NotApplicable("thread_cpu_ns", "a thread that feeds a device waits for it, so its waiting says nothing")
-    told = facts.result.facts.get("ranks")
-    if len(facts.result.steps) > 1 or (isinstance(told, int) and told > 1):
+    if facts.result.ranks > 1:
         raise NotApplicable("ranks", "with several ranks a thread waits for the others in its exchanges")
 
 

@@ -41,16 +41,15 @@ LEAST_STOP = 0.25
 
 def require_several(result: TrialResult) -> None:
     """Raise NotApplicable where a training has one rank."""
-    told = result.facts.get("ranks")
-    if len(result.steps) < 2 and not (isinstance(told, int) and told > 1):
+    if result.ranks < 2:
         raise NotApplicable("ranks", "the trial has one rank")
 
 
 def require_ranks(result: TrialResult) -> None:
     """Raise NotApplicable where a training has one rank, NotMeasured where others of several were not recorded."""
     require_several(result)
-    told, recorded = result.facts.get("ranks"), len(result.steps)
-    if isinstance(told, int) and told > recorded:
+    told, recorded = result.ranks, len(result.steps)
+    if told > recorded:
         # The rank that the others wait for may be one of those that are missing.
         were = "one was" if recorded == 1 else f"{recorded} were"
         raise NotMeasured("ranks", f"of {told} ranks {were} recorded; they need a results folder that all can see")

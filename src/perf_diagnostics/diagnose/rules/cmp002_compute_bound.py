@@ -100,6 +100,8 @@ class ComputeBound:
                 thin=facts.thin,
             ),
             claims={str(Phase.FORWARD): forward.value, str(Phase.BACKWARD): backward.value},
+            # Where a rank waits there for a late one, that is not arithmetic.
+            symptom_of=("COM002", "COM004", "COM014"),
         )
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, measured_gain
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.statistics.intervals import against_the_best, pooled, quotient
 from perf_diagnostics.diagnose.statistics.past_peak import POOLED
 from perf_diagnostics.diagnose.wording import counted, listing, percent
@@ -93,16 +93,18 @@ class ScalingEfficiency:
                 Remedy(f"Look at the findings of the training with {worst.last} ranks: they say where it is lost."),
                 Remedy(f"A larger batch a rank does more between two exchanges. {CHANGES_TRAINING}"),
             ),
-            recoverable=measured_gain(efficiency),
+            # What is lost was measured; what a fix of it would win was not.
+            recoverable=recoverable(_lost(efficiency), self.family),
             confidence=confidence(Tier.BOTH_MEASURED, sure=sure),
             symptom_of=("COM001", "COM002", "COM003", "COM004", "COM009", "COM014", "CPU001", "INP001"),
         )
 
 
-def ranks_of(trial: TrialFacts) -> int:
-    """How many ranks a training had."""
-    told = trial.result.facts.get("ranks")
-    return told if isinstance(told, int) else max(1, len(trial.result.steps))
+def _lost(efficiency: Interval) -> Interval:
+    """The share of the time that ranks which scaled perfectly would not take."""
+    low = None if efficiency.high is None else 1 - efficiency.high
+    high = None if efficiency.low is None else 1 - efficiency.low
+    return Interval(1 - efficiency.value, low, high, efficiency.n).within(0.0, 1.0)
 
 
 def _scalings(facts: SweepFacts, single: float) -> list[Scaling]:
@@ -112,16 +114,16 @@ def _scalings(facts: SweepFacts, single: float) -> list[Scaling]:
         NotApplicable: no training had more than one rank.
         NotMeasured: each had one number of ranks only; says what to run.
     """
-    several = [trial for trial in facts.trials if ranks_of(trial) > 1]
+    several = [trial for trial in facts.trials if trial.result.ranks > 1]
     if not several:
         raise NotApplicable("ranks", "every training had one rank")
     alike: dict[str, dict[int, list[TrialFacts]]] = {}
     for trial in facts.trials:
         if ask(_throughput, trial) is not None:
-            alike.setdefault(_alike(trial), {}).setdefault(ranks_of(trial), []).append(trial)
+            alike.setdefault(_alike(trial), {}).setdefault(trial.result.ranks, []).append(trial)
     compared = [_scaling(by_ranks, single) for by_ranks in alike.values() if len(by_ranks) > 1]
     if not compared:
-        counts = sorted({ranks_of(trial) for trial in several})
+        counts = sorted({trial.result.ranks for trial in several})
         raise NotMeasured(
             "ranks",
             f"trained with {listing(counts)} ranks only; train the same with fewer (torchrun --nproc-per-node=1), "
@@ -154,7 +156,7 @@ def _scaling(by_ranks: dict[int, list[TrialFacts]], single: float) -> Scaling:
 
 
 def _throughput(trial: TrialFacts) -> Interval:
-    ranks = ranks_of(trial)
+    ranks = trial.result.ranks
     if len(trial.result.steps) < ranks:
         raise NotMeasured("ranks", f"of {ranks} ranks {len(trial.result.steps)} were recorded")
     return trial.throughput

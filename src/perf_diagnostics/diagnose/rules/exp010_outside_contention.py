@@ -41,11 +41,11 @@ class OutsideContention:
         had no core, as the scheduler counts it, split between others and the trial's other threads by what each ran
         meanwhile. The part of others alone is enough for a warning. Where the kernel does not count it, up to four
         signs. From the steps: long steps whose excess lies in forward, backward and optimizer alike and has no cause of
-        the loop's own; and time in which the computing thread was not running although it waited for nothing. From the
-        kernel: what others used of the cores the trial may run on, where no core was left idle; and how long something
-        waited for a processor (PSI), or how often the trial's threads lost theirs. A warning takes two of them, one
-        from the kernel. Beside the scheduler's count only the first and the third are signs, for others also slow a
-        trial that keeps its cores (caches, memory, a hypervisor's share).
+        the loop's own; and time in which the computing thread was not running although it waited for nothing (one rank
+        of several waits for the others). From the kernel: what others used of the cores the trial may run on, where no
+        core was left idle; and how long something waited for a processor (PSI), or how often the trial's threads lost
+        theirs. A warning takes two of them, one from the kernel. Beside the scheduler's count only the first and the
+        third are signs, for others also slow a trial that keeps its cores (caches, memory, a hypervisor's share).
 
     Why it matters:
         The numbers are then those of this moment on this machine. Comparisons of trials become chance, so findings of
@@ -184,6 +184,8 @@ class OutsideContention:
         )
 
     def _off_processor(self, facts: TrialFacts) -> Sign:
+        if facts.result.ranks > 1:
+            raise facts.missing("thread_cpu_ns", "a rank waits for the others in its exchanges")
         off = processor.off_processor_share(facts)
         return Sign(
             off.surely_at_least(self.off_processor),

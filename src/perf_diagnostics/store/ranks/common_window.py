@@ -67,8 +67,7 @@ def times(energy: RankEnergy, tables: Sequence[StepTable]) -> tuple[Int64, Int64
 
 def ranks_of(result: TrialResult, found: Mapping[int, object]) -> int:
     """How many ranks the training has, by whoever knows of the most."""
-    told = [result.facts.get("ranks"), result.trial.options.get("ranks")]
-    return max(len(result.steps), *(rank + 1 for rank in found), *(n for n in told if isinstance(n, int)))
+    return max(result.ranks, *(rank + 1 for rank in found))
 
 
 def listed(ranks: Sequence[int]) -> str:

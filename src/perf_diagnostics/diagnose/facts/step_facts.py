@@ -38,7 +38,7 @@ class StepFacts(Recorded):
     @cached_property
     def step_time_s(self) -> Interval:
         """Mean wall time of a step, in s; NotMeasured where :attr:`impossible_times` says why there is none."""
-        return mean_interval(self._possible(1)).scaled(1 / NS_PER_S)
+        return _reaching_zero(mean_interval(self._possible(1)).scaled(1 / NS_PER_S))
 
     @cached_property
     def step_times_s(self) -> Float64:

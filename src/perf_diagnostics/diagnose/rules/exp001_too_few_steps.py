@@ -97,10 +97,10 @@ def _hopeless(half_width: float | None) -> bool:
 
 
 def _half_width(step_time: Interval) -> float | None:
-    """Half of the interval over the mean."""
-    if step_time.low is None or step_time.high is None or step_time.value <= 0:
+    """The half of the interval that is above the mean, over the mean: below it no time is less than 0."""
+    if step_time.high is None or step_time.value <= 0:
         return None
-    return (step_time.high - step_time.low) / 2 / step_time.value
+    return (step_time.high - step_time.value) / step_time.value
 
 
 def _precision(half_width: float | None, steps: int) -> tuple[Evidence, ...]:

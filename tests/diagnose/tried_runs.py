@@ -18,12 +18,12 @@ WORKERS: dict[str, Json] = {"num_workers": 2, "persistent_workers": True}
 CACHED: dict[str, Json] = {"ceiling": "cached_batches"}
 
 
-def waiting_run() -> Run:
-    """Batch 8 takes 1.0 s a step, 0.6 s of it waiting (not computing) for data."""
+def waiting_run(waits: float = 0.6) -> Run:
+    """Batch 8 takes 1.0 s a step, so many of it waiting (not computing) for data."""
     return run_of(
         trial_of(
-            data_wait=0.6,
-            forward=0.4,
+            data_wait=waits,
+            forward=1.0 - waits,
             facts=FACTS,
             noise=0.01,
             columns={"data_wait_cpu_ns": 0.01e9},

@@ -46,6 +46,9 @@ def test_a_level_that_jumps_up_and_half_back_is_no_drift():
     jumps = 1e9 * np.repeat([1.0, 1.4, 1.2], 200) * (1 + 0.02 * np.random.default_rng(1).standard_normal(600))
     answer = clear(ask_trial(RULE, steps=600, columns={"wall_ns": jumps}))
     assert number(answer, "change over the trial").value > 10
+    assert "up and down: the medians of its thirds are 1.00 s, 1.40 s and 1.20 s" in answer.summary
+    steady = 1e9 * (1 + 0.02 * np.random.default_rng(1).standard_normal(600))
+    assert "up and down" not in clear(ask_trial(RULE, steps=600, columns={"wall_ns": steady})).summary
 
 
 def test_a_warm_up_without_end_is_a_warning_where_the_last_steps_differ_from_the_first():

@@ -268,6 +268,18 @@ def test_a_ceiling_caps_what_is_predicted() -> None:
     assert after.low <= after.value <= after.high
 
 
+def test_a_ceiling_that_wins_more_than_the_run_showed_decides() -> None:
+    run = waiting_run(0.08)
+    before = finding(diagnose(run))
+    assert before.severity is Severity.INFO and before.recoverable.high < 0.2
+    diagnosis = diagnose(run, experiments=tried((experiment(CACHED), (0.3, 0.302, 0.298, 0.3, 0.3))))
+    after = finding(diagnosis)
+    assert after.severity is Severity.CRITICAL and diagnosis.verdict.code == "INP001" and diagnosis.verdict.fault
+    assert "wins 70 %" in after.summary and "more than this run let see" in after.summary
+    assert after.recoverable.high == pytest.approx(0.7, abs=0.01) and not after.recoverable.measured
+    assert after.recoverable.low == pytest.approx(0.2 * 0.7, abs=0.01)
+
+
 def test_a_ceiling_that_wins_nothing_refutes_the_finding() -> None:
     diagnosis = diagnose(waiting_run(), experiments=tried((experiment(CACHED), SAME)))
     assert finding(diagnosis).severity is Severity.INFO

@@ -89,9 +89,8 @@ class Unsteady:
             return self._finding(facts, Severity.WARNING if sure else Severity.INFO, says, drift)
         drift = self._drift(facts)
         if settled and not self._drifts(drift):
-            return cleared(
-                self, f"step time changed by {percent(drift.rise)} over the trial", *self._numbers(facts, drift)
-            )
+            says = f"step time changed by {percent(drift.rise)} over the trial{self._up_and_down(drift)}"
+            return cleared(self, says, *self._numbers(facts, drift))
         parts = ask(parts_of_drift, facts, None if change is None else change.at) or ()
         moved = tuple(one for one in parts if one.moves(self.moves))
         # Where nobody can tell whether shares moved, the number of steps alone decides.
@@ -123,6 +122,13 @@ class Unsteady:
     def _drifts(self, drift: Drift) -> bool:
         apart = max(drift.last_over_first, 1 / drift.last_over_first) - 1
         return drift.monotone and abs(drift.rise) > self.rise and apart > self.thirds
+
+    def _up_and_down(self, drift: Drift) -> str:
+        """What to say of a trial without a trend whose middle was of another kind; else nothing."""
+        if drift.monotone or max(drift.thirds) <= (1 + self.thirds) * min(drift.thirds):
+            return ""
+        first, middle, last = (duration(third / 1e9) for third in drift.thirds)
+        return f", up and down: the medians of its thirds are {first}, {middle} and {last}"
 
     def _finding(
         self,

@@ -58,18 +58,18 @@ class Jitter:
         slow = min(among_all, 1 + float(np.quantile(relative_excess(times), 0.95)))
         lost = facts.outliers.lost_share
         numbers = (
-            Evidence(metric=f"95th percentile of {what} over their median", value=slow, limit=self.ratio,
+            Evidence(metric=f"95th percentile of {what} over those around them", value=slow, limit=self.ratio,
                      n=facts.steps),
             Evidence(metric="lost in outliers", value=lost * 100, unit="%", limit=self.lost_share * 100),
         )  # fmt: skip
         if slow < self.ratio or lost >= self.lost_share:
-            return cleared(self, f"one in twenty {what} lies above {significant(slow)} medians", *numbers)
+            return cleared(self, f"one in twenty {what} lies above {significant(slow)} times those around it", *numbers)
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"One in twenty {what} lies above {significant(slow)} times their median. That costs "
+            summary=f"One in twenty {what} lies above {significant(slow)} times those around it. That costs "
             "little here, but with several ranks each step would wait for it.",
             scope=facts.label,
             evidence=numbers,

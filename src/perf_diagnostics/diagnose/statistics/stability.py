@@ -38,13 +38,21 @@ _MOST_TURNS = 10
 class Drift:
     """A trend of the step time: ``rise`` over the whole series as a share of the median (negative: it fell).
 
-    ``monotone`` says whether the medians of the three thirds rise or fall throughout, ``last_over_first`` compares
-    the outer two.
+    ``thirds`` are the medians of the three thirds: ``monotone`` says whether these rise or fall throughout,
+    ``last_over_first`` compares the outer two.
     """
 
     rise: float
-    monotone: bool
-    last_over_first: float
+    thirds: tuple[float, float, float]
+
+    @property
+    def monotone(self) -> bool:
+        first, middle, last = self.thirds
+        return first < middle < last or first > middle > last
+
+    @property
+    def last_over_first(self) -> float:
+        return self.thirds[2] / self.thirds[0]
 
 
 def drift(step_times: ArrayLike) -> Drift:
@@ -52,7 +60,7 @@ def drift(step_times: ArrayLike) -> Drift:
     times = np.asarray(step_times, dtype=np.float64)
     first, middle, last = (float(np.median(third)) for third in np.array_split(times, 3))
     rise = theil_sen_slope(times) * times.size / float(np.median(times))
-    return Drift(rise, monotone=first < middle < last or first > middle > last, last_over_first=last / first)
+    return Drift(rise, (first, middle, last))
 
 
 def relative_noise(step_times: ArrayLike) -> float:

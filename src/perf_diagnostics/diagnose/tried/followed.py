@@ -77,7 +77,7 @@ def _point(finding: Finding, group: Group) -> Point:
     sizes = [size for size in finding.batch_sizes if size in group.batch_sizes]
     if not sizes or there.batch_size in sizes:
         return there
-    return next(point for point in group.points if point.batch_size == sizes[-1])
+    return next(point for point in group.points if point.batch_size == max(sizes))
 
 
 def _relative_speed(point: Point, group: Group, remedy: Remedy, groups: Iterable[Group]) -> Interval | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from perf_diagnostics.diagnose.asking import Placed
+from perf_diagnostics.diagnose.asking import SEVERITIES, Placed
 from perf_diagnostics.diagnose.compare.comparing import THRESHOLD
 from perf_diagnostics.diagnose.facts.facts import LEAST_STEPS, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.settling import not_settled
 from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import CEILING_OF, Experiment, Experiments, LeftOut, same_question
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, capped
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, capped, recoverable
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.paired import paired_ratio
 from perf_diagnostics.diagnose.statistics.welch import geometric_mean
@@ -20,6 +20,12 @@ from perf_diagnostics.records import Outcome, Trial, TrialResult
 
 #: With fewer pairs an interval says nothing about how the next pair would come out.
 LEAST_PAIRS = 3
+
+#: What these claim is all that the ceiling of their family takes away.
+_ALL_OF_IT = ("INP001", "XFR001")
+
+#: How bad it is where a perfect fix surely wins so much: from where on the rules warn of a wait for data or for copies.
+_WARN, _CRITICAL = 0.10, 0.20
 
 #: The change was run, and decides nothing.
 UNSURE = (Trying.INCONCLUSIVE, Trying.TOO_EARLY, Trying.NOT_SETTLED)
@@ -204,7 +210,8 @@ def with_tried(placed: Iterable[Placed], tried: Sequence[Tried]) -> tuple[Placed
 
     A confirmed remedy stands first, its measured gain replaces the prediction, and the confidence is that of two
     measured configurations. A refuted one is no longer advised. Where nothing that was tried helps, and no ceiling
-    says that something could, the finding becomes an info. What a ceiling allows caps every prediction of its family.
+    says that something could, the finding becomes an info. What a ceiling allows caps every prediction of its family; a
+    wait for data or for copies of which the run showed surely less is as bad as its ceiling says.
     """
     if not tried:
         return tuple(placed)
@@ -221,7 +228,7 @@ def _judged(finding: Finding, tried: Sequence[Tried]) -> Finding:
         return _confirmed(finding, min(confirmed, key=better))
     finding = _as_put_down(finding, about)
     if ceiling is not None and ceiling.gain is not None and ceiling.gain.high is not None:
-        finding = _capped(finding, ceiling, ceiling.gain.high)
+        finding = _by_ceiling(finding, ceiling.gain)
     unsure = [one for one in about if one.verdict in UNSURE]
     hopeless = ceiling is not None and ceiling.verdict is Trying.REFUTED
     possible = ceiling is not None and ceiling.verdict is not Trying.REFUTED
@@ -273,12 +280,26 @@ def _confirmed(finding: Finding, best: Tried) -> Finding:
     )
 
 
-def _capped(finding: Finding, ceiling: Tried, most: float) -> Finding:
-    if finding.recoverable is None or ceiling.gain is None:
+def _by_ceiling(finding: Finding, gain: Interval) -> Finding:
+    """The finding with a prediction that what a perfect fix wins caps; or raises, where the run showed surely less.
+
+    Then the run was disturbed, or its steps were of another kind, and the pairs alternate.
+    """
+    if finding.recoverable is None:
         return finding
-    words = f"A perfect fix, put in its place as an experiment, {won(ceiling.gain)}."
+    words = f"A perfect fix, put in its place as an experiment, {won(gain)}"
+    if finding.code in _ALL_OF_IT and gain.low is not None and gain.low > finding.recoverable.high:
+        least = Severity.CRITICAL if gain.low >= _CRITICAL else Severity.WARNING if gain.low >= _WARN else Severity.INFO
+        return dataclasses.replace(
+            finding,
+            severity=max(finding.severity, least, key=SEVERITIES.index),
+            recoverable=recoverable(gain, finding.family),
+            confidence=max(finding.confidence, Tier.SHARE_AND_CAUSE.value),
+            summary=f"{finding.summary} {words}: more than this run let see.",
+        )
+    most = gain.value if gain.high is None else gain.high
     return dataclasses.replace(
-        finding, recoverable=capped(finding.recoverable, most), summary=f"{finding.summary} {words}"
+        finding, recoverable=capped(finding.recoverable, most), summary=f"{finding.summary} {words}."
     )
 
 

@@ -78,7 +78,7 @@ def slow_steps_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
             TableColumn("Of all time", "%"),
         ),
         rows=tuple(rows),
-        note=f"{counted(count, 'step')} of {steps:,} took much longer than the median, by {percent(lost)} of all time "
+        note=f"{counted(count, 'step')} of {steps:,} took longer than those around, by {percent(lost)} of all time "
         "together. Throughput and means count them like any other step. A step may have several causes, each with a "
         "fifth of its excess or more; the shares add up.",
         section=SECTION,
@@ -86,7 +86,7 @@ def slow_steps_table(arms: Sequence[Arm], diagnosis: Diagnosis) -> ReportTable:
 
 
 def lost_by_cause(found: Sequence[Outliers]) -> dict[Cause, float]:
-    """The share of all time that each cause took beyond the median, the largest first, over the repeats together."""
+    """The share of all time that each cause took beyond the steps around, the largest first, over all repeats."""
     total_s = sum(one.total_s for one in found)
     sums = {cause: sum(one.cause_s.get(cause, 0.0) for one in found) for cause in Cause}
     known = {cause: seconds / total_s for cause, seconds in sums.items() if seconds > 0 and total_s > 0}

@@ -23,12 +23,15 @@ def test_what_is_to_be_measured_is_what_was_said(
 ) -> None:
     monkeypatch.setattr("perf_diagnostics.report.changes.changes_of", lambda _diagnosis: changes)
     monkeypatch.setattr("perf_diagnostics.report.gains.gain", lambda _gain: "could win back 5 %")
+    doubts = "Others had the cores." if changes else ""
+    monkeypatch.setattr("perf_diagnostics.report.reading_order.less_sure", lambda _diagnosis: doubts)
     monkeypatch.setattr(run, "_can_be_tried", lambda *_: True)
     recording = cast(Any, SimpleNamespace(folder=SimpleNamespace(path=tmp_path)))
     run._tell_more(cast(Any, None), recording, ["train.py"])
     told = capsys.readouterr().err
     assert says in told
     assert ("Try: Use 4 workers." in told) is bool(changes)
+    assert ("Less sure: Others had the cores." in told) is bool(changes)
 
 
 def test_a_notebook_is_no_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from perf_diagnostics.report.formats.json import report_json
 from perf_diagnostics.report.formats.markdown import render_markdown
 from perf_diagnostics.report.formats.notebook import notebook_html
 from perf_diagnostics.report.model import Report
-from perf_diagnostics.report.reading_order import doubts_measuring, in_reading_order
+from perf_diagnostics.report.reading_order import doubts_measuring, in_reading_order, less_sure
 from perf_diagnostics.report.slides.pptx import render_pptx
 from perf_diagnostics.testing import run_of, trial_of
 from tests.report.conftest import GENERATED_AT
@@ -137,3 +137,15 @@ def test_with_doubts_alone_it_is_said_that_no_fault_was_found() -> None:
     unsure = build_report(run_of(trial_of(forward=1.0)), diagnosis(None, (DRIFT,)), generated_at=GENERATED_AT)
     for text in (render_markdown(unsure), render_html(unsure)):
         assert "No rule found a fault in the training itself." in text
+
+
+def test_what_makes_all_less_sure_is_told_in_a_clause_each() -> None:
+    robbed = dataclasses.replace(
+        finding("EXP010", Severity.WARNING), summary="Others had the cores; the loop waited. They used 47 %."
+    )
+    few = dataclasses.replace(finding("EXP001", Severity.INFO), summary="Only 5 steady steps were measured; ±203 %.")
+    elsewhere = dataclasses.replace(finding("EXP009", Severity.WARNING), at_recommended=False)
+    others = (finding("EXP007", Severity.INFO), finding("INP001", Severity.CRITICAL), elsewhere)
+    diagnosis = dataclasses.replace(diagnose(run_of(trial_of())), findings=(few, *others, robbed, robbed))
+    assert less_sure(diagnosis) == "Only 5 steady steps were measured. Others had the cores."
+    assert less_sure(dataclasses.replace(diagnosis, findings=others)) == ""

@@ -228,7 +228,10 @@ def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) 
     from perf_diagnostics.integrations.told_paths import told_path
     from perf_diagnostics.report.changes import changes_of
     from perf_diagnostics.report.gains import gain
+    from perf_diagnostics.report.reading_order import less_sure
 
+    if doubts := less_sure(diagnosis):
+        say(f"Less sure: {doubts}")
     first = changes_of(diagnosis)[:1]
     for change in first:
         code = f" [{change.code}]" if change.code else ""

@@ -198,11 +198,14 @@ def _begun(pending: Sequence[Trial], end: SweepEnd) -> list[Trial]:
 def _summarise(folder: RunFolder, end: SweepEnd) -> None:
     from perf_diagnostics.diagnose.engine import diagnose
     from perf_diagnostics.diagnose.verdict_place import verdict_words
+    from perf_diagnostics.report.reading_order import less_sure
     from perf_diagnostics.trials.confirm.experiments import read_experiments
 
     diagnosis = diagnose(folder.read(), traces=folder.traces(), experiments=read_experiments(folder.path))
     label = "No verdict" if diagnosis.verdict is None else "Verdict"
     print(f"\n{label}: {' '.join(verdict_words(diagnosis).split())}", file=sys.stderr)
+    if doubts := less_sure(diagnosis):
+        print(f"Less sure: {doubts}", file=sys.stderr)
     if end.failed:
         trials = "trial" if len(end.results) == 1 else "trials"
         print(f"{len(end.failed)} of {len(end.results)} {trials} failed; the report says how.", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""The order in which findings are read: a failure, the verdict's own, other faults, doubts, observations."""
+"""The order in which findings are read: a failure, the verdict's own, other faults, doubts, observations; and which of
+them say that all the others are less sure."""
 
 from __future__ import annotations
 
@@ -7,6 +8,10 @@ import dataclasses
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.verdict import FAILED_TRIALS
 from perf_diagnostics.diagnose.verdict_place import verdict_finding
+from perf_diagnostics.report.lead import lead
+
+#: The finding that steps are few, or do not tell their mean.
+TOO_FEW_STEPS = "EXP001"
 
 
 def in_reading_order(diagnosis: Diagnosis) -> Diagnosis:
@@ -25,6 +30,20 @@ def doubts_measuring(finding: Finding) -> bool:
     """Whether a finding says why the numbers are less sure, and not why the training is slow, or that it failed."""
     of_measuring = finding.family is Family.EXPERIMENT and finding.severity is not Severity.INFO
     return of_measuring and not _nothing_completed(finding)
+
+
+def less_sure(diagnosis: Diagnosis) -> str:
+    """Why what is said in a line or two is less sure than it sounds, each reason in a clause; empty where it is not.
+
+    Faults of the measuring, and steps that are few or do not tell their mean, at the batch at which one would train.
+    """
+    clauses = [lead(one.summary)[0].partition("; ")[0].rstrip(".") for one in diagnosis.findings if _doubts_all(one)]
+    return " ".join(f"{clause}." for clause in dict.fromkeys(clauses))
+
+
+def _doubts_all(finding: Finding) -> bool:
+    doubts = doubts_measuring(finding) or (finding.code == TOO_FEW_STEPS and finding.severity is Severity.INFO)
+    return doubts and finding.at_recommended
 
 
 def _nothing_completed(finding: Finding) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Share
 from perf_diagnostics.report.words import between, listing, percent
 
-#: What the two numbers in brackets behind another one are.
+#: What the two numbers in brackets behind another one are, and the columns of the evidence.
 IN_BRACKETS = (
     "Two numbers in brackets are the ends of a 95 % interval; behind a gain that is predicted, those of the range in "
-    "which it is expected."
+    "which it is expected. That range may reach beyond the part of a step that a finding is about: on a CPU the rest "
+    "gets faster, too, once it has caches and cores to itself. A limit is the value from which on a rule speaks, or up "
+    "to which; n is how many steps, or other observations, a number rests on."
 )
 
 

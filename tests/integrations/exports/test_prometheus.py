@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,13 @@ def test_numbers_carry_their_base_units() -> None:
         data_wait=0.01,
         forward=0.03,
         batch_size=8,
-        quantities={"energy_device": 12.5, "setup_s": 2.0, "parameters": 66e6},
+        quantities={
+            "energy_device": 12.5,
+            "setup_s": 2.0,
+            "parameters": 66e6,
+            "loop_page_faults_per_s": 7.0,
+            "traffic_bytes_per_step": 9.0,
+        },
     )
     text = prometheus_text(run_of(trial))
     assert value(text, "perf_diagnostics_step_time_seconds") == pytest.approx(0.04)
@@ -35,6 +42,8 @@ def test_numbers_carry_their_base_units() -> None:
     assert value(text, "perf_diagnostics_energy_device_joules") == 12.5
     assert value(text, "perf_diagnostics_setup_seconds") == 2.0
     assert value(text, "perf_diagnostics_parameters") == 66e6
+    assert value(text, "perf_diagnostics_loop_page_faults_per_second") == 7.0
+    assert value(text, "perf_diagnostics_traffic_bytes_per_step") == 9.0
 
 
 def test_the_file_keeps_the_formats_rules() -> None:
@@ -98,3 +107,9 @@ def test_the_file_has_the_name_the_collector_reads(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == prometheus_text(run_of(trial_of()))
     with pytest.raises(InvalidSettings, match=r"\.prom"):
         write_prometheus(run_of(trial_of()), tmp_path / "x.txt")
+
+
+def test_each_quantity_is_told_by_itself() -> None:
+    # A help text stands alone: nothing in it points at the one before.
+    pointing = re.compile(r"\b(the same|those|in that time|in it\b|over it\b|of it\b|its 95 %)")
+    assert [name for name, (_, says) in QUANTITIES.items() if pointing.search(says)] == []

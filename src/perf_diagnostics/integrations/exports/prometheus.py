@@ -80,8 +80,10 @@ def _samples(run: Run, result: TrialResult) -> Iterator[tuple[str, str, dict[str
 
 def _metric_name(name: str, unit: str) -> str:
     suffix = _SUFFIX.get(unit, re.sub(r"[^a-zA-Z0-9]+", "_", unit).strip("_"))
-    stem = name[: -len("_s")] if unit == "s" and name.endswith("_s") else name
-    if suffix and not stem.endswith(suffix):
+    stem = name[: -len("_s")] if unit in ("s", "1/s") and name.endswith("_s") else name
+    if unit == "1/s" and stem.endswith("_per"):
+        stem = stem[: -len("_per")]
+    if suffix and suffix not in stem:  # traffic_bytes_per_step
         stem = f"{stem}_{suffix}"
     return "perf_diagnostics_" + re.sub(r"[^a-zA-Z0-9_]", "_", stem)
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from perf_diagnostics.cli import main, run
+from perf_diagnostics.testing import run_of, trial_of
 
 
 @pytest.mark.parametrize(
@@ -26,11 +27,13 @@ def test_what_is_to_be_measured_is_what_was_said(
     doubts = "Others had the cores." if changes else ""
     monkeypatch.setattr("perf_diagnostics.report.reading_order.less_sure", lambda _diagnosis: doubts)
     monkeypatch.setattr(run, "_can_be_tried", lambda *_: True)
-    recording = cast(Any, SimpleNamespace(folder=SimpleNamespace(path=tmp_path)))
+    run_of_script = run_of(trial_of(facts={"forced_settings": {"num_workers": 2}} if changes else {}))
+    recording = cast(Any, SimpleNamespace(folder=SimpleNamespace(path=tmp_path), run=run_of_script))
     run._tell_more(cast(Any, None), recording, ["train.py"])
     told = capsys.readouterr().err
     assert says in told
     assert ("Try: Use 4 workers." in told) is bool(changes)
+    assert ("Put into the script: num_workers=2" in told) is bool(changes)
     assert ("Less sure: Others had the cores." in told) is bool(changes)
 
 

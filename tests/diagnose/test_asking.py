@@ -20,6 +20,7 @@ class Told:
 
     answers: dict
     family: Family = Family.HOST
+    limit: float | None = None
 
     code: ClassVar[str] = "HST999"
     name: ClassVar[str] = "told"
@@ -38,7 +39,7 @@ class Told:
                 severity=answer,
                 summary=f"fault {answer}",
                 scope="",
-                evidence=(Evidence(metric="number", value=facts.batch_size),),
+                evidence=(Evidence(metric="number", value=facts.batch_size, limit=self.limit),),
                 recoverable=Share(0.1, 0.1, 0.1),
             )
         return Cleared(self.code, self.name, f"batch {facts.batch_size} is well")
@@ -48,9 +49,9 @@ class Told:
 RUN = throughput_sweep({8: 50, 16: 97, 32: 100})
 
 
-def told(answers, run=RUN, family=Family.HOST):
+def told(answers, run=RUN, family=Family.HOST, limit=None):
     facts = SweepFacts.of(run)
-    return ask_all([Told(answers, family)], facts, facts)
+    return ask_all([Told(answers, family, limit)], facts, facts)
 
 
 def one_finding(answers, **more):
@@ -82,6 +83,13 @@ def test_found_elsewhere_only_is_an_info():
     assert placed.finding.severity is Severity.INFO
     assert not placed.at_recommended
     assert "does not hold at the recommended batch 16" in placed.finding.summary
+
+
+@pytest.mark.parametrize(("limit", "worst"), [(4.0, 32), (64.0, 8)])
+def test_elsewhere_the_one_farthest_beyond_its_limit_is_told(limit, worst):
+    finding = one_finding({8: Severity.INFO, 32: Severity.INFO}, limit=limit)
+    assert finding.summary.startswith(f"Batch {worst}: fault info")
+    assert len(finding.evidence) == 1
 
 
 def test_a_fault_of_the_experiment_elsewhere_counts_one_less():

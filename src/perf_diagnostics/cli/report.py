@@ -10,6 +10,7 @@ from typing import Any
 from perf_diagnostics.cli.exit_codes import DONE, GATE_FAILED
 from perf_diagnostics.cli.job_summary import add_no_summary, summarise
 from perf_diagnostics.cli.parser import examples
+from perf_diagnostics.cli.rule_flags import add_threshold, thresholds
 from perf_diagnostics.cli.run_arguments import LATEST, add_run, folder_of, make_folder
 from perf_diagnostics.cli.values import some_names
 from perf_diagnostics.errors import InvalidSettings
@@ -46,6 +47,7 @@ def add(commands: Any) -> None:
         "that `manifest verify` and every report go on telling it (`manifest create` seals everything as it is)",
     )
     command.add_argument("--strict", action="store_true", help="exit with 3 if a format was skipped")
+    add_threshold(command, such_as="PWR006.price_per_hour=2.5")
     add_no_summary(command)
     command.set_defaults(run=run)
 
@@ -67,7 +69,12 @@ def run(given: argparse.Namespace) -> int:
     folder = folder_of(given)
     records = folder.read()
     generated_at = datetime.now(UTC).isoformat(timespec="seconds")
-    diagnosis = diagnose(records, traces=folder.traces(), experiments=read_experiments(folder.path))
+    diagnosis = diagnose(
+        records,
+        thresholds=thresholds(given.threshold),
+        traces=folder.traces(),
+        experiments=read_experiments(folder.path),
+    )
     alerts = (*broken_seal(folder.path), *folder.damage())
     for alert in alerts:
         print(f"warning: {alert}", file=sys.stderr)

@@ -224,12 +224,15 @@ def _tell(session: Session, words: Sequence[str]) -> None:
 
 def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) -> None:
     """What to change first and what it would win, and the commands that say more, or measure it."""
+    from perf_diagnostics.integrations.again.forcible import forced_on
     from perf_diagnostics.integrations.record.telling import say
     from perf_diagnostics.integrations.told_paths import told_path
     from perf_diagnostics.report.changes import changes_of
     from perf_diagnostics.report.gains import gain
     from perf_diagnostics.report.reading_order import less_sure
 
+    if recording.run is not None and (forced := forced_on(recording.run)):
+        say(f"Put into the script: {', '.join(f'{name}={value}' for name, value in forced.items())}")
     if doubts := less_sure(diagnosis):
         say(f"Less sure: {doubts}")
     first = changes_of(diagnosis)[:1]

@@ -12,7 +12,7 @@ from perf_diagnostics.cli.launchers import in_between, starts_ranks
 from perf_diagnostics.cli.own_name import typed
 from perf_diagnostics.diagnose.rule_parts.experiments import Candidate, LeftOut
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.integrations.again.forcible import steps_until_effect, why_not_forced
+from perf_diagnostics.integrations.again.forcible import forced_on, steps_until_effect, why_not_forced
 from perf_diagnostics.integrations.again.script_again import ScriptAgain
 from perf_diagnostics.integrations.ranks.ranks import world_size
 from perf_diagnostics.records import Json, Run, StepTable
@@ -85,7 +85,7 @@ class ScriptToTry:
             )
         steps = min(most, length_for(wanted[0].step_s, steps=steps).max_steps)
         return cls(
-            launch=ScriptAgain(words, base.settings),
+            launch=ScriptAgain(words, base.settings, forced_on(run)),
             possible=possible,
             refused=tuple(not_tried(one, why) for one in wanted if (why := _why_not(one.change, table))),
             steps=steps,

@@ -111,7 +111,7 @@ def merged(by_size: Mapping[int, Sequence[Reply]], group: Group, recommended: in
     worst = max(found, key=lambda size: _weight(found[size]))
     there = recommended if recommended in found else worst
     finding = found[there]
-    worse = _weight(found[worst]) > _weight(finding)
+    worse = _weight(found[worst])[:2] > _weight(finding)[:2]
     severity = finding.severity
     if recommended in answers and recommended is not None:
         severity = max(
@@ -138,8 +138,18 @@ def _of_repeats(replies: Sequence[Reply]) -> Answer | None:
     return clear[0] if clear else None
 
 
-def _weight(finding: Finding) -> tuple[int, float]:
-    return SEVERITIES.index(finding.severity), 0.0 if finding.recoverable is None else finding.recoverable.low
+def _weight(finding: Finding) -> tuple[int, float, float]:
+    """How bad it is: by severity, by the gain that is sure, and by how far its first number is beyond its limit."""
+    sure = 0.0 if finding.recoverable is None else finding.recoverable.low
+    return SEVERITIES.index(finding.severity), sure, _beyond(finding.evidence[0]) if finding.evidence else 0.0
+
+
+def _beyond(number: Evidence) -> float:
+    """How many times the limit a number is, or the limit it; 0 where that is no question."""
+    value, limit = number.value, number.limit
+    if isinstance(value, str) or limit is None or not (value > 0 and limit > 0):
+        return 0.0
+    return max(value / limit, limit / value)
 
 
 def _elsewhere(finding: Finding) -> Severity:

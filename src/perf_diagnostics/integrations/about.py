@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from perf_diagnostics.measure.host.pass_reads import PassReads
 from perf_diagnostics.records import Json, Precision, Quantity
 
+#: The fact that names the settings that were put into a script, with their values: it does not have them by itself.
+FORCED = "forced_settings"
+
 
 @dataclass
 class About:
@@ -16,7 +19,8 @@ class About:
     name, why they could not be seen, for those that never were; ``notes`` are sentences for the run's record.
     ``loader_facts`` are those of the training's loader, which go on while it does. Whoever sees a pass over the data
     that trains begin or end tells ``pass_reads``. ``looked`` are facts of the steps that were looked through, and
-    ``crossings`` numbers of what crossed in them between host and device.
+    ``crossings`` numbers of what crossed in them between host and device; ``forced`` tells of settings that were put
+    into the script, under :data:`FORCED`.
     """
 
     workload: str
@@ -31,3 +35,4 @@ class About:
     pass_reads: PassReads = field(default_factory=PassReads)
     looked: dict[str, Json] = field(default_factory=dict)
     crossings: list[Quantity] = field(default_factory=list)
+    forced: dict[str, Json] = field(default_factory=dict)

@@ -21,6 +21,8 @@ def gain(share: Share) -> str:
     "could win back 3.1 % of the step's time (2.4 to 3.6 %), predicted, not measured"
     """
     ends = between(100 * share.low, 100 * share.high)
+    if share.measured and share.value <= 0:
+        return f"wins nothing, at most {percent(share.high)} of the time a sample takes, measured in this run"
     if share.measured:
         says = "shows no gain:" if share.low <= 0 else "wins"
         return f"{says} {percent(share.value)} of the time a sample takes ({ends} %), measured in this run"

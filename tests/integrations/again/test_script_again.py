@@ -78,6 +78,15 @@ def test_only_what_differs_from_the_script_is_forced_on_it(tmp_path: Path, start
     assert sorted(forced) == ["num_workers=2", "pin_memory=true"]
 
 
+def test_what_was_forced_when_it_was_measured_is_forced_again(tmp_path: Path, started: Started) -> None:
+    base = Settings(batch_size=8, num_workers=2)
+    again = ScriptAgain(["train.py"], base, {"num_workers": 2})
+    for settings in (base, base.replace(pin_memory=True), base.replace(num_workers=4)):
+        again.start(Asked(codec.encode(Trial(workload="train", settings=settings)), str(tmp_path)))
+    forced = [[word for at, word in enumerate(one) if one[at - 1] == "--with"] for one in started.commands]
+    assert forced == [["num_workers=2"], ["num_workers=2", "pin_memory=true"], ["num_workers=4"]]
+
+
 def test_what_a_killed_attempt_left_does_not_stand_in_the_way(tmp_path: Path, started: Started) -> None:
     left = tmp_path / "own" / "again"
     left.mkdir(parents=True)

@@ -48,7 +48,7 @@ class Cost:
             raise NotMeasured(
                 "price_per_hour",
                 "no price was given; give that of a device's hour: "
-                f"perf-diagnostics diagnose RUN --threshold {self.code}.price_per_hour=2.5",
+                f"perf-diagnostics report RUN --threshold {self.code}.price_per_hour=2.5",
             )
         best = facts.best
         least = self._cost(best)
@@ -62,7 +62,7 @@ class Cost:
             f"{self._range(others)}, in the currency in which an hour of the device costs {self.price_per_hour:g}.",
             scope=f"{facts.label}, batch {best.batch_size}",
             evidence=tuple(
-                evidence(f"a million samples at batch {point.batch_size}", self._cost(point), "price")
+                evidence(f"a million samples at batch {point.batch_size}", self._cost(point), "in your currency")
                 for point in (best, *others)
             ),
             confidence=confidence(Tier.BOTH_MEASURED, sure=True, thin=all(trial.thin for trial in best.trials)),

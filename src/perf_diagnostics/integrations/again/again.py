@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from perf_diagnostics.integrations.about import FORCED
 from perf_diagnostics.integrations.again.ended_together import EndedTogether
 from perf_diagnostics.integrations.again.forcible import note_of, steps_until_effect
 from perf_diagnostics.integrations.ends.endings import Ending
@@ -56,6 +57,7 @@ class Again:
             if put_into is not None:
                 watch.before_timed = put_into
             watch.about.notes.append(note_of(self._settings))
+            watch.about.forced[FORCED] = dict(self._settings)
             watch.recording.warm_up_until(watch.recording.warm_up_steps + steps_until_effect(self._settings))
             if "compile_mode" in self._settings:
                 _warm_up_while_compiling(watch.recording, patches)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perf_diagnostics.errors import InvalidSettings
-from perf_diagnostics.records import Json, Settings
+from perf_diagnostics.integrations.about import FORCED
+from perf_diagnostics.records import Json, Run, Settings
 
 #: Batches that come again and again, as many as in the ceiling experiment of a sweep
 #: (:mod:`perf_diagnostics.trials.steps.perfect_fix`).
@@ -80,6 +81,12 @@ def check_forced(settings: Mapping[str, Json]) -> None:
             because = f": {why}" if name in FORCIBLE and why else ""
             raise InvalidSettings(f"{name}={value} cannot be forced on a script{because}. What can: {known}.")
     Settings(batch_size=1).replace(**settings)
+
+
+def forced_on(run: Run) -> dict[str, Json]:
+    """The settings that were put into the script when this run was made; it does not have them by itself."""
+    told = run.results[0].facts.get(FORCED) if run.results else None
+    return dict(told) if isinstance(told, Mapping) else {}
 
 
 def note_of(settings: Mapping[str, Json]) -> str:

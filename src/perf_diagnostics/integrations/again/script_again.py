@@ -41,12 +41,14 @@ class ScriptAgain:
 
     Args:
         words: the script and its arguments, as ``perf-diagnostics run`` takes them (``-m`` first for a module).
-        base: what the script does by itself; a trial's settings that are others are forced on it.
+        base: what the script did when it was measured; a trial's settings that are others are forced on it.
+        forced: settings that were forced on it then, and are each time.
     """
 
-    def __init__(self, words: Sequence[str], base: Settings) -> None:
+    def __init__(self, words: Sequence[str], base: Settings, forced: Mapping[str, Json] | None = None) -> None:
         self._words = tuple(words)
         self._base = base.canonical()
+        self._forced = dict(forced or {})
 
     def start(self, request: Wanted) -> ScriptProcess:
         """Start the script; returns at once."""
@@ -73,7 +75,8 @@ class ScriptAgain:
         """Nothing is kept."""
 
     def _changed(self, settings: Mapping[str, Json]) -> dict[str, Json]:
-        return {name: value for name, value in settings.items() if self._base.get(name) != value}
+        changed = {name: value for name, value in settings.items() if self._base.get(name) != value}
+        return self._forced | changed
 
 
 class ScriptProcess:

@@ -57,6 +57,7 @@ class Conclusion:
 
     def result(self, trial: Trial, ending: Ending) -> TrialResult:
         """The trial's, which ended in this way."""
+        about = self.about
         outcome, reason, stop_reason = ending
         steady, cut_ns = self.disk.parts.cut_transient()
         steps = self.disk.parts.table(self.shape)
@@ -68,7 +69,7 @@ class Conclusion:
             series=self.readings.series,
             quantities=(*self._told_quantities(), *self._measured_quantities(cut_ns), *self._began(steps)),
             gaps=(*self._gaps(steps), *self.observations.gaps),
-            facts={**self.about.facts, **self.about.looked, **self._rank_facts(), **self.code.waits()},
+            facts={**about.facts, **about.looked, **about.forced, **self._rank_facts(), **self.code.waits()},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
             environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
             started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
@@ -91,7 +92,14 @@ class Conclusion:
             reason="" if self.course.steady_steps else _only_warm_up(self.disk.parts.steps),
             quantities=tuple(self._told_quantities()),
             gaps=tuple(self.observations.gaps),
-            facts={**about.facts, **about.looked, **about.loader_facts, **self._rank_facts(), **self.code.waits()},
+            facts={
+                **about.facts,
+                **about.looked,
+                **about.loader_facts,
+                **about.forced,
+                **self._rank_facts(),
+                **self.code.waits(),
+            },
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
             environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
             started_at=self.disk.started_at.isoformat(timespec="milliseconds"),

@@ -48,6 +48,7 @@ def own(settings):
     return Training(model, optimizer, loader, lambda m, b: loss_fn(m(b[0]), b[1]), lambda b: BatchCount(len(b[0])),
                     clip_grad_norm=1.0, facts={"model": "mine"})
 
+def named(seed, width=3): return _parts(width=width)
 def needy(path, settings): ...
 def positional(settings, /): ...
 def three(): return _parts()[:3]
@@ -109,6 +110,13 @@ def test_options_reach_a_function_that_takes_them() -> None:
 def test_options_for_a_function_that_takes_none_are_refused() -> None:
     with pytest.raises(WorkloadError, match="trains_something:plain takes no options, and width was given"):
         build("plain", options={"width": 7})
+
+
+def test_an_option_reaches_the_parameter_of_its_name() -> None:
+    assert build("named").model.in_features == 3
+    assert build("named", options={"width": 7}).model.in_features == 7
+    with pytest.raises(WorkloadError, match="takes no options but width, and depth, wide were given"):
+        build("named", options={"wide": 7, "width": 7, "depth": 2})
 
 
 def test_a_loader_is_batched_anew_for_a_function_that_takes_no_settings() -> None:

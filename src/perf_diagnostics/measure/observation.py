@@ -11,6 +11,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from perf_diagnostics.errors import PerfDiagnosticsError
 from perf_diagnostics.records import SERIES, Gap, Quantity, Series
 
 #: What an instrument read over a trial: sampled quantities, and numbers about the whole of it.
@@ -140,10 +141,12 @@ class Observations:
 
 
 def in_words(problem: Exception) -> str:
-    """A reason for a report: an :class:`Unreadable`'s own words, else the exception's type and text."""
+    """A reason for a report: an :class:`Unreadable`'s own words, or an error's of ours; else the type and the text."""
     if isinstance(problem, Unreadable):
         return problem.why
     text = str(problem)
+    if isinstance(problem, PerfDiagnosticsError) and text:
+        return text
     return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
 
 

@@ -2,11 +2,11 @@
 
 The module is imported with the current folder on ``sys.path`` (which stays there: loader workers and later imports
 of the function need it too). The function is called with those of the keywords ``settings``, ``options`` and ``seed``
-that its signature names::
+that its signature names, and with the options that have the name of another parameter (``--option width=7``)::
 
     # train.py, run as workload "train:make"
-    def make(settings, seed):
-        model = Net()
+    def make(settings, seed, width=64):
+        model = Net(width)
         optimizer = torch.optim.AdamW(model.parameters())
         loader = DataLoader(data, batch_size=settings.batch_size, shuffle=True)
         return model, optimizer, loader, torch.nn.CrossEntropyLoss()
@@ -51,12 +51,13 @@ _ORDER = f"The order is {', '.join(_PARTS)}; or give a mapping with these keys."
 
 @dataclass(frozen=True)
 class CustomWorkload:
-    """A workload made by ``function``, which takes ``keywords``."""
+    """A workload made by ``function``, which takes ``keywords``, and each of ``named`` as an option of that name."""
 
     name: str
     says: str
     function: Callable[..., Any]
     keywords: tuple[str, ...]
+    named: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str) -> CustomWorkload:
@@ -81,14 +82,16 @@ class CustomWorkload:
                 f"{shown(parts['function'])} {what} {module.__name__}; {known_names(parts['function'], known)}."
             )
         says = (inspect.getdoc(function) or f"the function {parts['function']} of {module.__name__}").splitlines()[0]
-        return cls(name, says, function, _keywords_of(function, name))
+        return cls(name, says, function, *_keywords_of(function, name))
 
     def check_options(self, options: Mapping[str, Json]) -> None:
         """See :class:`perf_diagnostics.workloads.beforehand.Foresighted`; what is in them the function alone knows."""
-        if options and "options" not in self.keywords:
+        unknown = sorted(set(options) - set(self.named))
+        if unknown and "options" not in self.keywords:
+            those = f"no options but {', '.join(self.named)}" if self.named else "no options"
             raise WorkloadError(
-                f"{self.name} takes no options, and {', '.join(sorted(options))} "
-                f"{'was' if len(options) == 1 else 'were'} given; give the function a parameter 'options', or none."
+                f"{self.name} takes {those}, and {', '.join(unknown)} {'was' if len(unknown) == 1 else 'were'} given; "
+                "give the function a parameter of that name, or one named 'options' for all of them."
             )
 
     def check_settings(self, settings: Settings, options: Mapping[str, Json]) -> None:
@@ -107,7 +110,8 @@ class CustomWorkload:
         self.check_settings(settings, options)
         given = {"settings": settings, "options": dict(options), "seed": seed}
         torch.manual_seed(seed)
-        made = self.function(**{keyword: given[keyword] for keyword in self.keywords})
+        named = {name: value for name, value in options.items() if name in self.named}
+        made = self.function(**named, **{keyword: given[keyword] for keyword in self.keywords})
         if isinstance(made, Training):
             return fitted(made, settings)
         return training_of(*self._parts_of(made), settings=settings)
@@ -164,12 +168,14 @@ def _imported(module: str) -> Any:
         raise WorkloadError(f"There is no module {module}; {known}.") from error
 
 
-def _keywords_of(function: Callable[..., Any], name: str) -> tuple[str, ...]:
+def _keywords_of(function: Callable[..., Any], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which of the keywords a function takes, and its other parameters, which need a value of their own."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise WorkloadError(f"{name} has no signature to read; wrap it in a function of your own.") from error
     taken: list[str] = []
+    named: list[str] = []
     for parameter in parameters:
         by_keyword = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -179,9 +185,11 @@ def _keywords_of(function: Callable[..., Any], name: str) -> tuple[str, ...]:
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
             raise WorkloadError(
                 f"{name} needs an argument {parameter.name!r}; a workload is only given {', '.join(_KEYWORDS)}, "
-                "each by keyword."
+                "each by keyword; give it a value that holds where no option has that name."
             )
-    return tuple(dict.fromkeys(taken))
+        elif by_keyword:
+            named.append(parameter.name)
+    return tuple(dict.fromkeys(taken)), tuple(named)
 
 
 def _described(made: object) -> str:

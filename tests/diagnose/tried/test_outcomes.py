@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from perf_diagnostics.diagnose.asking import Placed
 from perf_diagnostics.diagnose.engine import diagnose, diagnosis_to_json
-from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Severity, Share, Tried, Trying
+from perf_diagnostics.diagnose.finding import Diagnosis, Finding, Remedy, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import About, Experiments
-from perf_diagnostics.diagnose.tried.outcomes import tried_of
+from perf_diagnostics.diagnose.tried.outcomes import tried_of, with_tried
 from perf_diagnostics.records import OWN_TRAINING
 from perf_diagnostics.testing import trial_of
 from tests.diagnose.tried_runs import (
@@ -32,6 +33,8 @@ HALF = (0.50, 0.505, 0.495, 0.50, 0.50)
 SAME = (1.0, 1.005, 0.995, 1.003, 0.997)
 SLOWER = (1.2, 1.21, 1.19, 1.2, 1.2)
 NOISY = (0.7, 1.4, 0.9, 1.1, 0.8)
+
+LAYOUT = Remedy("Store filters and images channels last.", {"channels_last": True})
 
 
 def only(experiments: Experiments) -> Tried:
@@ -223,6 +226,22 @@ def test_an_info_that_advises_the_same_change_shows_no_second_prediction() -> No
     diagnosis = diagnose(run, experiments=tried((plan, NOISY)))
     shown = [finding(diagnosis, code).recoverable for code in ("INP001", "INP003")]
     assert shown == [diagnosis.tried[0].predicted] * 2 == [Share(0.4, 0.1, 0.6)] * 2
+
+
+def test_advice_left_open_promises_no_more_than_its_interval_leaves() -> None:
+    run = waiting_run()
+    about = experiment({"channels_last": True}, code="CMP011")
+    near = tried((about, (0.97, 1.02, 0.96, 1.0, 0.95)))
+    told = tried_of(near)[0]
+    before = dataclasses.replace(
+        finding(diagnose(run)), code="CMP011", recoverable=Share(0.15, 0.0, 0.3), remedies=(LAYOUT,)
+    )
+    (after,) = with_tried([Placed(before, GROUP, True)], [told])
+    assert told.verdict is Trying.INCONCLUSIVE and 0 < told.gain.high < 0.2
+    assert after.finding.recoverable == Share(pytest.approx(told.gain.value), 0.0, told.gain.high, measured=True)
+    both = dataclasses.replace(before, remedies=(LAYOUT, Remedy("Or this.", {"threads": 1})))
+    (open_still,) = with_tried([Placed(both, GROUP, True)], [told])
+    assert open_still.finding.recoverable == told.predicted
 
 
 def test_a_prediction_of_another_finding_is_not_taken_over() -> None:

@@ -209,7 +209,8 @@ def with_tried(placed: Iterable[Placed], tried: Sequence[Tried]) -> tuple[Placed
     """The findings with what trying their advice has shown.
 
     A confirmed remedy stands first, its measured gain replaces the prediction, and the confidence is that of two
-    measured configurations. A refuted one is no longer advised. Where nothing that was tried helps, and no ceiling
+    measured configurations. A refuted one is no longer advised. Of advice that was tried and left open no more is
+    promised than its interval leaves, where nothing else is advised. Where nothing that was tried helps, and no ceiling
     says that something could, the finding becomes an info. What a ceiling allows caps every prediction of its family; a
     wait for data or for copies of which the run showed surely less is as bad as its ceiling says.
     """
@@ -234,7 +235,7 @@ def _judged(finding: Finding, tried: Sequence[Tried]) -> Finding:
     possible = ceiling is not None and ceiling.verdict is not Trying.REFUTED
     if hopeless or (refuted and not unsure and not possible):
         return _refuted(finding, refuted)
-    return _with_words(finding, refuted, unsure)
+    return _with_words(_at_most(finding, about, unsure), refuted, unsure)
 
 
 def _ceiling(finding: Finding, tried: Sequence[Tried]) -> Tried | None:
@@ -301,6 +302,24 @@ def _by_ceiling(finding: Finding, gain: Interval) -> Finding:
     return dataclasses.replace(
         finding, recoverable=capped(finding.recoverable, most), summary=f"{finding.summary} {words}."
     )
+
+
+def _at_most(finding: Finding, about: Sequence[Tried], unsure: Sequence[Tried]) -> Finding:
+    """The finding with what trying all its advice has left possible, where that is less, and known better, than what
+    was predicted.
+    """
+    tried = [dict(one.change) for one in about]
+    decided = [one.gain for one in unsure if one.verdict is Trying.INCONCLUSIVE and one.gain is not None and tells(one)]
+    predicted = finding.recoverable
+    if predicted is None or len(decided) < max(1, len(unsure)):
+        return finding
+    if any(remedy.change and dict(remedy.change) not in tried for remedy in finding.remedies):
+        return finding
+    best = max(decided, key=lambda gain: gain.value if gain.high is None else gain.high)
+    if best.low is None or best.high is None or best.high >= predicted.high:
+        return finding
+    narrower = best.high - best.low < predicted.high - predicted.low
+    return dataclasses.replace(finding, recoverable=measured_share(best)) if narrower else finding
 
 
 def _refuted(finding: Finding, refuted: Sequence[Tried]) -> Finding:

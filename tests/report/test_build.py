@@ -9,7 +9,7 @@ import pytest
 
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Cleared, Diagnosis, Family, Finding, Severity, Unchecked
-from perf_diagnostics.records import OWN_TRAINING, Gap, Length, Outcome, Phase, Quantity, Run, StepTable
+from perf_diagnostics.records import BATCH_SEARCH, OWN_TRAINING, Gap, Length, Outcome, Phase, Quantity, Run, StepTable
 from perf_diagnostics.report.build import build_report
 from perf_diagnostics.report.formats.html import render_html
 from perf_diagnostics.report.formats.markdown import render_markdown
@@ -172,6 +172,16 @@ def test_what_makes_a_verdict_less_sure_is_part_of_the_answer():
     quiet = (doubt("EXP010", Severity.INFO), doubt("EXP001", Severity.WARNING))  # few steps are told elsewhere
     answer = report_of(cpu_result(8), diagnosis=Diagnosis(verdict=None, findings=quiet)).answer
     assert not any("Less sure" in sentence for sentence in answer)
+
+
+def test_a_search_for_the_largest_batch_says_what_it_found():
+    ran = tuple(trial_of(batch_size=size) for size in (1, 2, 4))
+    failed = dataclasses.replace(trial_of(batch_size=8), outcome=Outcome.OUT_OF_MEMORY_HOST, steps=(), reason="no room")
+    assert BATCH_SEARCH in report_of(*ran, notes=(BATCH_SEARCH,)).method
+    (first, *_) = report_of(*ran, failed, notes=(BATCH_SEARCH,)).answer
+    assert first == "The largest batch that ran whole is 4; the smallest that did not is 8."
+    assert "more may fit" in report_of(*ran, notes=(BATCH_SEARCH,)).answer[0]
+    assert not any("largest batch" in sentence for sentence in report_of(*ran, failed).answer)
 
 
 def test_devices_are_compared_with_an_interval(report):

@@ -172,6 +172,7 @@ def _folder(given: argparse.Namespace) -> RunFolder:
 
     from perf_diagnostics import __version__
     from perf_diagnostics.measure.environment import capture
+    from perf_diagnostics.records import BATCH_SEARCH
     from perf_diagnostics.store.find import find_run
     from perf_diagnostics.store.run_folder import RunFolder
 
@@ -188,7 +189,7 @@ def _folder(given: argparse.Namespace) -> RunFolder:
         environment=environment,
         tool_version=__version__,
         now=datetime.now(UTC),
-        notes=("A search for the largest batch: trials of three steps, whose times are hints.",),
+        notes=(BATCH_SEARCH,),
     )
 
 

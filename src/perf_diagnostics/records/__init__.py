@@ -10,7 +10,7 @@ from __future__ import annotations
 from perf_diagnostics.records.code import CodePath, CodePlace, CodeSamples
 from perf_diagnostics.records.phases import ALL_PHASES, MEASURED_PHASES, Phase
 from perf_diagnostics.records.quantities import QUANTITIES, SERIES, Quantity, Series
-from perf_diagnostics.records.results import OWN_TRAINING, Environment, Gap, Outcome, Run, TrialResult
+from perf_diagnostics.records.results import BATCH_SEARCH, OWN_TRAINING, Environment, Gap, Outcome, Run, TrialResult
 from perf_diagnostics.records.steps import COLUMNS, Column, StepTable
 from perf_diagnostics.records.trials import (
     CEILINGS,
@@ -26,6 +26,7 @@ from perf_diagnostics.records.types import Bools, Float64, Int64, Json
 
 __all__ = [
     "ALL_PHASES",
+    "BATCH_SEARCH",
     "CEILINGS",
     "COLUMNS",
     "COMPILE_MODES",

@@ -125,6 +125,9 @@ class TrialResult:
 #: The note of a run that was measured inside a training of the user's own.
 OWN_TRAINING = "Measured inside a training of the user's own."
 
+#: The note of a run that was made to find the largest batch that fits.
+BATCH_SEARCH = "A search for the largest batch: trials of three steps, whose times are hints."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:

@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.facts.facts import Interval, Point, ask
 from perf_diagnostics.diagnose.finding import Diagnosis, Family, Finding, Severity
 from perf_diagnostics.diagnose.statistics.intervals import quotient
 from perf_diagnostics.diagnose.verdict import FAILED_TRIALS
-from perf_diagnostics.records import Outcome, Run
+from perf_diagnostics.records import BATCH_SEARCH, Outcome, Run
 from perf_diagnostics.report.arms import OUTCOME_WORDS, Arm, clock_of, only_training, throughput
 from perf_diagnostics.report.changes import finding_key, worthwhile
 from perf_diagnostics.report.charts.charts import throughput_key
@@ -59,7 +59,7 @@ def answer_of(run: Run, arms: Sequence[Arm], diagnosis: Diagnosis) -> tuple[Sent
         return _UNCOUNTED, *_what_would_help(diagnosis), *_doubts(diagnosis)
     if not drawn:
         return (_nothing_completed(run),)
-    sentences = _broken_off(run, diagnosis)
+    sentences = [*_broken_off(run, diagnosis), *_largest_batch(run)]
     sentences += [_batch_size(arm, throughput_key(drawn, arm)) for arm in drawn[:ARMS_TOLD]]
     if len(drawn) > ARMS_TOLD:
         sentences.append(
@@ -98,6 +98,16 @@ def _broken_off(run: Run, diagnosis: Diagnosis) -> list[Sentence]:
     failed = next((finding for finding in diagnosis.findings if finding.code == FAILED_TRIALS), None)
     told = failed is not None and failed.summary[1:] in headline(run, diagnosis)
     return [] if failed is None or told else [(plain(failed.summary, 600), Basis("how it ended", finding_key(failed)))]
+
+
+def _largest_batch(run: Run) -> list[Sentence]:
+    """Between which sizes a search for the largest batch has come to its end."""
+    if BATCH_SEARCH not in run.notes:
+        return []
+    ran = [result.trial.settings.batch_size for result in run.completed]
+    failed = [result.trial.settings.batch_size for result in run.results if result.outcome.failed]
+    end = f"the smallest that did not is {min(failed)}" if failed else "none that was tried did not, so more may fit"
+    return [(f"The largest batch that ran whole is {max(ran)}; {end}.", Basis("outcomes of the trials", "trials"))]
 
 
 def _first_failure(run: Run) -> str:

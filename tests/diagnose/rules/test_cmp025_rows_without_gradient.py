@@ -179,7 +179,9 @@ def test_where_no_row_has_a_gradient_there_are_no_others_to_select() -> None:
 def test_where_each_sample_uses_one_row_that_is_said_first(rows: float, samples: int, first: str) -> None:
     finding = found(ask(idle(rows=rows), batch_size=samples))
     assert finding.remedies[0].says.startswith(first)
-    assert len(finding.remedies) == 5
+    # Of whole samples it may be the model itself that lets no gradient through.
+    assert any("dead ReLUs" in remedy.says for remedy in finding.remedies) is (samples == 1024)
+    assert len(finding.remedies) == 5 + (samples == 1024)
 
 
 @pytest.mark.parametrize(("padding", "against"), [(0, False), (300, True)])

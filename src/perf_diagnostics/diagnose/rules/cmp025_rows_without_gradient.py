@@ -33,6 +33,10 @@ _NOTHING = Remedy(
     "No row has a gradient there, so nothing before that line learns from this loss: look for ReLUs without a living "
     "unit, a saturated output, a factor of zero. If it is meant so, compute that part under torch.no_grad()."
 )
+_DEAD = Remedy(
+    "If nothing leaves them out: units that are 0 for nearly every sample (dead ReLUs, a saturated output) pass no "
+    "gradient on, and little is learnt of these samples: a lower learning rate, another initialisation."
+)
 _LAST = Remedy(
     "If only one position is used (the first token, the last step): take it before the layers that treat each position "
     "by itself; a last attention block needs only its query."
@@ -153,7 +157,10 @@ class RowsWithoutGradient:
             summary=_summary(idle, operations),
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(first, facts.batch_size, padded=padding is None or padding.value >= _NO_PADDING),
+            remedies=(
+                *_remedies(first, facts.batch_size, padded=padding is None or padding.value >= _NO_PADDING),
+                *((_DEAD,) if samples and first.rows < 1 else ()),
+            ),
             recoverable=None if lost is None else recoverable(lost, self.family),
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
             symptom_of=("CMP048",),  # which knows that a choice leaves them out

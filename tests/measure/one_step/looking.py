@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import torch
 
-from perf_diagnostics.measure.one_step.derivatives_apart import DerivativesApart
+from perf_diagnostics.measure.one_step import engine_passes
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.watcher import Watcher
 from perf_diagnostics.records import Json
@@ -21,9 +21,7 @@ def looked_at(watchers: Sequence[Watcher], loss: Loss) -> tuple[dict[str, Json],
     mode.open()
     with ExitStack() as undo:
         undo.callback(mode.close)
-        for one in watchers:
-            if isinstance(one, DerivativesApart):
-                undo.push(one.stand_in(mode))
+        undo.push(engine_passes.stand_in(mode))
         made = loss()
         mode.enter_backward()
         made.backward()

@@ -182,3 +182,118 @@ def test_sort_gives_its_result_and_writes_nothing() -> None:
     """TorchScript's sort of lists has the same name, and sorts in place."""
     assert not {0, "self"} & traits_of(torch.ops.aten.sort).written
     assert 0 in traits_of(torch.ops.aten.add_).written and 0 in traits_of(torch.ops.aten._foreach_add_).written
+
+
+# --- gradients that are asked for ----------------------------------------------------------------------------------
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, KINDS))
+
+
+def told_of(model: nn.Module, step: Callable[[torch.Tensor, torch.Tensor, Kept], Any]) -> list[Any]:
+    """Of a step that trains ``model``, whatever it has backward begin with."""
+    x, y, kept = torch.randn(ROWS, WIDTH), torch.randint(KINDS, (ROWS,)), Kept()
+    return list(looked(lambda: (step(x, y, kept), kept), model)[TOLD])
+
+
+def test_norms_of_gradients_for_a_log_are_told_with_the_pass_that_they_take() -> None:
+    model = network()
+
+    def step(x: torch.Tensor, y: torch.Tensor, kept: Kept) -> Any:
+        out = model(x)
+        loss = functional.cross_entropy(out, y)
+        grads = torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)
+        kept.number = torch.stack([*map(torch.Tensor.norm, grads)]).norm()
+        loss.backward()
+        return loss
+
+    (one,) = told_of(model, step)
+    assert one["function"].endswith("step") and "torch.autograd.grad" in one["text"]
+    # The pass itself, and four norms, what stacks them and their norm.
+    assert one["seconds_forward"] > 6 and one["operators"] == one["seconds_forward"] and one["seconds_backward"] == 0
+
+
+def test_a_penalty_that_joins_the_loss_in_some_steps_only_is_told_in_the_others() -> None:
+    model = network()
+
+    def step(joins: bool) -> Callable[[torch.Tensor, torch.Tensor, Kept], Any]:
+        def of_step(x: torch.Tensor, y: torch.Tensor, kept: Kept) -> Any:
+            x.requires_grad_()
+            out = model(x)
+            loss = functional.cross_entropy(out, y)
+            (grad,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+            penalty = grad.square().sum()
+            if joins:
+                loss = loss + penalty
+            loss.backward()
+            return loss, grad, penalty
+
+        return of_step
+
+    assert told_of(model, step(joins=True)) == []
+    (one,) = told_of(model, step(joins=False))
+    assert "torch.autograd.grad" in one["text"]
+
+
+def test_losses_on_the_way_that_only_the_last_of_is_trained_by_are_told() -> None:
+    model = network()
+
+    def step(every: bool) -> Callable[[torch.Tensor, torch.Tensor, Kept], Any]:
+        def of_step(x: torch.Tensor, y: torch.Tensor, kept: Kept) -> Any:
+            weights, losses = dict(model.named_parameters()), []
+            for turn in range(4):
+                if turn == 3:
+                    losses.append(queried(weights, x, y))
+                elif every:
+                    losses.append(queried(weights, x, y))  # on the way
+                if turn < 3:
+                    inner = functional.cross_entropy(torch.func.functional_call(model, weights, (x,)), y)
+                    grads = torch.autograd.grad(inner, [*weights.values()], create_graph=True)
+                    weights = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), grads, strict=True)}
+            losses[-1].backward()
+            return losses
+
+        return of_step
+
+    def queried(weights: dict[str, Any], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(torch.func.functional_call(model, weights, (-x,)), y)
+
+    assert told_of(model, step(every=False)) == []
+    (one,) = told_of(model, step(every=True))
+    # What it runs is run for the last one, too: told is who asks for it.
+    assert one["function"].endswith("of_step") and "on the way" in one["text"]
+
+
+def test_gradients_that_update_parameters_are_not_told() -> None:
+    model, other = network(), nn.Linear(WIDTH, KINDS)
+
+    def by_assignment(x: torch.Tensor, y: torch.Tensor, kept: Kept) -> Any:
+        loss = functional.cross_entropy(model(x), y)
+        grads = torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)
+        loss.backward()
+        for one, grad in zip(model.parameters(), grads, strict=True):
+            one.grad = grad * 2
+        return loss
+
+    def of_parameters_without_a_gradient(x: torch.Tensor, y: torch.Tensor, kept: Kept) -> Any:
+        first = functional.cross_entropy(other(x), y)
+        first.backward(retain_graph=True)
+        second = functional.cross_entropy(model(x) * first.detach(), y)
+        kept.number = torch.autograd.grad(second, [*model.parameters()])
+        return first, second
+
+    def by_a_weight(x: torch.Tensor, y: torch.Tensor, kept: Kept) -> Any:
+        out = model(x)
+        first, second = functional.cross_entropy(out, y), out.square().mean()
+        last = [*model.parameters()][-1]
+        norms = [torch.autograd.grad(one, last, retain_graph=True)[0].norm() for one in (first, second)]
+        loss = first + (norms[0] / (norms[1] + 1e-6)).detach() * second
+        loss.backward()
+        return loss
+
+    for step in (by_assignment, of_parameters_without_a_gradient, by_a_weight):
+        for one in (*model.parameters(), *other.parameters()):
+            one.grad = None
+        told = told_of(nn.ModuleList([model, other]), step)
+        assert told == [], step.__name__

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from perf_diagnostics.measure.one_step import dispatch_mode
+from perf_diagnostics.measure.one_step import dispatch_mode, engine_passes
 from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.dataflow_storages import Storages
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
@@ -40,10 +40,12 @@ def shown_to(watcher: StepDataflow) -> Iterator[None]:
     """Operators are shown to it, as they are in a training."""
     mode = OperatorMode([watcher])
     mode.open()
-    try:
-        yield
-    finally:
-        mode.close()
+    with engine_passes.stand_in(mode):
+        try:
+            yield
+        finally:
+            mode.close()
+            mode.step_ended()
     assert mode.problem == "" and mode.problems == {}
 
 

@@ -3,6 +3,8 @@
 What backward comes to is the loss and all that it is made of. Of what else is made of that, what the training needs is
 left out as far as the step shows it: what the loss reads, or may be made of by way of Python; what changes a memory
 that it reads, such as the codes of a quantiser, which the next step reads again; and random draws, such as of actions.
+A pass of ``torch.autograd.grad`` is needed where its derivatives are: norms of each task's gradients for a log are
+told, a penalty that the loss holds is not.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ def beside_the_loss(columns: Columns, memories: Sequence[Held]) -> Iterator[int]
         memories: those that were met in it.
     """
     rows = range(len(columns))
-    visited = [row for row in rows if columns.backward[row] > 0 or row in columns.backward_begins]
+    by_pass = (row for row, derived in columns.passes.items() if derived.needed)
+    visited = sorted({*columns.trained, *columns.begins_training, *by_pass})
     of_the_loss = _made_of(columns, visited)
     drawn = _made_of(columns, (row for row in rows if of_the_loss[row] and columns.draws[row]))
     needed = _needed(columns, memories, chain(visited, (row for row in rows if drawn[row])))

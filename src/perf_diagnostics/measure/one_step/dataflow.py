@@ -7,6 +7,7 @@ Each memory has a value, a number that two memories share exactly if the same op
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -18,10 +19,11 @@ import torch
 from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.one_step import unchanging
-from perf_diagnostics.measure.one_step.dataflow_columns import Columns, Stacks
+from perf_diagnostics.measure.one_step.dataflow_columns import Columns, DerivedRow, Stacks
 from perf_diagnostics.measure.one_step.dataflow_storages import Held, Origin, Storages, bytes_of
 from perf_diagnostics.measure.one_step.dataflow_told import SIGNALS, told_of
 from perf_diagnostics.measure.one_step.dense_products import DenseProducts
+from perf_diagnostics.measure.one_step.engine_passes import EnginePass
 from perf_diagnostics.measure.one_step.fixed_work import FEW_NUMBERS
 from perf_diagnostics.measure.one_step.known_answers import KnownAnswers
 from perf_diagnostics.measure.one_step.operator_lines import backward_node, forward_node
@@ -73,6 +75,17 @@ _SWEEP_PART = 16
 _Met = tuple[Held, torch.Tensor]
 
 
+class _Pass(NamedTuple):
+    """A call of ``torch.autograd.grad``: the way that led to it, the rows that made what it was asked of, the
+    parameters that it derives for, and what it took.
+    """
+
+    called: tuple[int, int]
+    reads: set[int]
+    leaves: list[weakref.ref[torch.nn.Parameter]]
+    derived: DerivedRow
+
+
 class _Call(NamedTuple):
     """An operator with what it was called with."""
 
@@ -118,6 +131,9 @@ class StepDataflow(Watcher):
         #: tensors that are not the same in each step.
         self._given_out: set[Any] = set()
         self._changing_numbers: set[Any] = set()
+        #: By operator and number the row that was called with it first, and by number the one that first gave it.
+        self._called_with: dict[tuple[str, int | float], int] = {}
+        self._given_at: dict[int | float, int] = {}
         self._in_backward = self._sweep_at = 0
         #: Numbers of tensors that stand as an index, by their rows, of which no part was taken yet, and where that is.
         self._indices: dict[int, Any] = {}
@@ -126,6 +142,10 @@ class StepDataflow(Watcher):
         self._picked_before: list[Held] = []
         #: Of the tensors that each model was called with, by its number.
         self.shapes: dict[int, list[tuple[int, ...]]] = {}
+        self._passes: list[_Pass] = []
+        self._under_way: _Pass | None = None
+        #: What the ones that a backward begins with were last made for.
+        self._just_begun: set[int] = set()
         self._why_not = ""
         self._unseen = UnseenReads(self.read, self.measured)
 
@@ -136,6 +156,11 @@ class StepDataflow(Watcher):
 
     def step_ended(self) -> None:
         self._unseen.end()
+        try:
+            for one in self._passes:
+                one.derived.needed |= self._is_for_update(one)
+        except FAULTS as fault:
+            self._why_not = in_words(fault)
 
     def _gives_up(self) -> None:
         """Something runs on a device: there is nothing to weigh, and reading numbers would wait for it."""
@@ -252,10 +277,16 @@ class StepDataflow(Watcher):
             held = self._known(tensor) if tensor.requires_grad else None
             if held is not None and held.writer >= 0:
                 self._columns.backward_begins.add(held.writer)
+                self._just_begun |= {held.writer} - self._columns.begins_training
+                self._columns.begins_training.add(held.writer)
 
     def _see_backward(self, call: _Call, seconds: float) -> None:
         """It is used, and so is all that it reads; what it makes is not followed."""
-        columns = self._columns
+        columns, under_way = self._columns, self._under_way
+        self._just_begun.clear()
+        if under_way is not None:
+            under_way.derived.seconds[call.ran.times_backward] += seconds
+            under_way.derived.operators += 1
         for tensor in call.ran.given():
             self._reads(tensor)
         self._changed(call.written())
@@ -264,6 +295,8 @@ class StepDataflow(Watcher):
         if row is not None:
             columns.backward[row] += seconds
             columns.root[row] = 1
+            if under_way is None:
+                columns.trained.add(row)
             # A backward of which a graph is made (create_graph) keeps the one that it goes through.
             if columns.freed_at[row] < 0 and not torch.is_grad_enabled():
                 columns.freed_at[row] = len(columns)
@@ -272,6 +305,66 @@ class StepDataflow(Watcher):
             left = self._storages.sweep(now=True)
             self._sweep_at = self._in_backward + max(_SWEEP_EVERY, left // _SWEEP_PART)
         self._in_backward += 1
+
+    def pass_begins(self, asked: EnginePass) -> None:
+        try:
+            if not self._why_not:
+                self._begins_pass(asked)
+        except FAULTS as fault:
+            self._why_not = in_words(fault)
+
+    def _begins_pass(self, asked: EnginePass) -> None:
+        """What it is asked of is no loss that is trained by, whatever ones were made for it."""
+        given = [one for one in (*asked.outputs, *asked.weights) if one is not None]
+        try:
+            known = [self._known(one) for one in given]
+        except NotImplementedError:  # torch.func wraps its tensors: then it counts as training
+            return
+        reads = {held.writer for held in known if held is not None and held.writer >= 0}
+        self._columns.begins_training -= self._just_begun & reads
+        self._just_begun.clear()
+        leaves = [weakref.ref(one) for one in asked.inputs if one.is_leaf and isinstance(one, torch.nn.Parameter)]
+        self._under_way = _Pass(self._stacks.here(), reads, leaves, DerivedRow())
+
+    def pass_ended(self, made: Sequence[torch.Tensor | None]) -> None:
+        """It stands as an operator that read what it was asked of, and made the derivatives."""
+        try:
+            one, self._under_way = self._under_way, None
+            if one is not None and not self._why_not:
+                self._ends_pass(one, made)
+        except FAULTS as fault:
+            self._why_not = in_words(fault)
+
+    def _ends_pass(self, one: _Pass, made: Sequence[torch.Tensor | None]) -> None:
+        columns, storages = self._columns, self._storages
+        row = columns.add("autograd.grad", 0.0, one.called, Origin.UNKNOWN, one.reads)
+        columns.passes[row] = one.derived
+        columns.value[row] = storages.new_value()
+        for tensor in made:
+            if tensor is None:
+                continue
+            if not has_one_memory(tensor) or storages.known(tensor) is not None:
+                one.derived.needed, columns.root[row] = True, 1  # where its numbers lie is not known
+            else:
+                storages.made(tensor, storages.new_value(), Origin.UNKNOWN, row, fixed=False)
+        self._passes.append(one)
+
+    def no_passes(self, why: str) -> None:
+        """Then all that the engine does counts as training."""
+
+    def _is_for_update(self, one: _Pass) -> bool:
+        """Whether parameters may be updated by what a pass gave: those of which no backward has left a gradient, or
+        whose gradient is made of it.
+        """
+        for leaf in (weak() for weak in one.leaves):
+            if leaf is None:
+                continue
+            if leaf.grad is None:
+                return True
+            held = self._known(leaf.grad)
+            if held is not None and held.writer >= 0:
+                self._columns.trained.add(held.writer)
+        return False
 
     def _see_forward(self, call: _Call, seconds: float) -> None:
         columns, storages, traits, ran = self._columns, self._storages, call.traits, call.ran
@@ -320,6 +413,7 @@ class StepDataflow(Watcher):
             columns.again_of[row] = -1 if first == row else first
         if isinstance(ran.result, int | float):
             self._given_out.add(ran.result)
+            self._given_at.setdefault(ran.result, row)
             if not fixed and not isinstance(ran.result, bool):  # True is 1
                 self._changing_numbers.add(ran.result)
         self._notes_node(row)
@@ -334,11 +428,21 @@ class StepDataflow(Watcher):
         numbers = {*call.numbers()} - _USUAL
         if lifted:
             columns.between[row] = min(call.ran.before, _A_NUMBER_S * sum(one.numel() for one in call.ran.made()))
-        columns.of_numbers[row] = lifted or not self._given_out.isdisjoint(numbers)
+        columns.of_numbers[row] = lifted or self._may_be_given(row, call, numbers)
         columns.of_arrays[row] = not met_before or call.traits.gives_unknown
         before = tuple(held for held, _ in reads if held.writer < 0)
         if before:
             columns.from_before[row] = before
+
+    def _may_be_given(self, row: int, call: _Call, numbers: Iterable[int | float]) -> bool:
+        """Whether one of the numbers that an operator is called with may be one that a tensor gave: not one with which
+        it was called before that, such as a width that a count of right answers happens to be.
+        """
+        may = False
+        for number in numbers:
+            first = self._called_with.setdefault((call.traits.name, number), row)
+            may |= self._given_at.get(number, row) < first
+        return may
 
     def _notes_node(self, row: int) -> None:
         """Whether autograd has made a node of the operator's."""

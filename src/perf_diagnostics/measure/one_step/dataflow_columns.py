@@ -67,6 +67,18 @@ class Stacks:
         return number, instruction
 
 
+class DerivedRow:
+    """What a pass of ``torch.autograd.grad`` took, in s by whether it lies in backward, for how many operators."""
+
+    __slots__ = ("needed", "operators", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = [0.0, 0.0]
+        self.operators = 0
+        #: Whether the training may be made of it by ways that no operator shows.
+        self.needed = False
+
+
 class Columns:
     """One row an operator of forward, in its order; backward's seconds are those of the rows that asked for them."""
 
@@ -127,6 +139,11 @@ class Columns:
         self.of_numbers, self.of_arrays = array("b"), array("b")
         #: The rows that made what a backward begins with.
         self.backward_begins: set[int] = set()
+        #: Those of them, and all others, that a backward came to which adds gradients up: the training needs them.
+        self.begins_training: set[int] = set()
+        self.trained: set[int] = set()
+        #: By row the passes of ``torch.autograd.grad``, each of which stands as one row for what it made.
+        self.passes: dict[int, DerivedRow] = {}
         #: The row under way when backward first came to it, or -1.
         self.freed_at = array("i")
         self._reads = array("i")

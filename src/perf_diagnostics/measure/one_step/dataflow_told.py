@@ -51,6 +51,9 @@ _SLOWER = 2.0
 #: What does not stay as it is from one call to the next.
 _CHANGING = Origin.UNKNOWN | Origin.RANDOM
 
+#: Where others take more than this part of what is theirs on a line, the line does not say which is meant.
+_MUCH = 0.25
+
 StackTable = Sequence[tuple[tuple[Line, ...], bool]]
 
 
@@ -60,6 +63,8 @@ class Site:
     def __init__(self) -> None:
         self.rows: list[int] = []
         self.forward = self.backward = 0.0
+        #: Operators of ``torch.autograd.grad``, each pass of which is a row.
+        self.in_passes = 0
         self.lines: dict[Line, float] = {}
         self.more: dict[str, Any] = {}
 
@@ -87,14 +92,14 @@ def told_of(
     told = Telling(sum(columns.seconds) + sum(columns.backward))
     idle = (row for row in range(len(columns)) if not (used[row] or columns.views[row] or columns.beside[row]))
     made = (row for row in constants(columns, stacks) if used[row])
-    beside = (row for row in beside_the_loss(columns, memories) if used[row])
+    beside = [row for row in beside_the_loss(columns, memories) if used[row]]
     return {
         "python_seconds_forward": sum(columns.between),
-        "beside_the_loss": told.sites(_sites(columns, stacks, beside, _function)),
+        "beside_the_loss": told.sites(_sites(columns, stacks, beside, _function, derived=True, apart_from_others=True)),
         "computed_again": told.sites(_again(columns, stacks, used).values(), _first_lines(told)),
         "constants_made": told.sites(_sites(columns, stacks, made, _function)),
         "dense_products": told.sites(_dense(columns, stacks, products).values(), lambda site: site.more),
-        "never_used": told.sites(_sites(columns, stacks, idle, lambda line: line)),
+        "never_used": told.sites(_sites(columns, stacks, idle, lambda line: line, derived=True)),
         "repeated_calls": told.loops(repeated_calls(columns, stacks), columns),
     }
 
@@ -111,7 +116,7 @@ class Telling:
         return [
             {
                 **self.place(site.more.get("line") or site.line),
-                "operators": len(site.rows),
+                "operators": len(site.rows) + site.in_passes,
                 "seconds_forward": site.forward,
                 "seconds_backward": site.backward,
                 **more(site),
@@ -144,15 +149,71 @@ class Telling:
         return as_told(self._places.place(*line))
 
 
-def _sites(columns: Columns, stacks: StackTable, rows: Iterable[int], key: Callable[[Line], Any]) -> Iterable[Site]:
-    """These rows, brought together where the ``key`` of their innermost line is the same."""
+def _sites(
+    columns: Columns,
+    stacks: StackTable,
+    rows: Iterable[int],
+    key: Callable[[Line], Any],
+    *,
+    derived: bool = False,
+    apart_from_others: bool = False,
+) -> Iterable[Site]:
+    """These rows, brought together where the ``key`` of their innermost line is the same.
+
+    Args:
+        columns: the operators.
+        stacks: the lines that led to them.
+        rows: those that are told.
+        key: what is the same of lines that are told together.
+        derived: what a pass of ``torch.autograd.grad`` took is its own, and not that of the rows it went back through.
+        apart_from_others: a line that others run too, such as a model's, is told by the call that is theirs alone.
+    """
     sites: dict[Any, Site] = {}
+    rows = [*rows]
+    line_of = _lines_apart(columns, stacks, rows) if apart_from_others else _innermost
     for row in rows:
         lines, _ = stacks[columns.stack[row]]
         if lines:
+            lines = (line_of(lines),)
             site = sites.setdefault(key(lines[-1]), Site())
-            site.add(row, columns.seconds[row], columns.backward[row], lines[-1])
+            if not derived:
+                site.add(row, columns.seconds[row], columns.backward[row], lines[-1])
+            elif row in columns.passes:
+                took = columns.passes[row]
+                site.add(row, took.seconds[False], took.seconds[True], lines[-1])
+                site.in_passes += took.operators - 1
+            else:
+                site.add(row, columns.seconds[row], 0.0, lines[-1])
     return sites.values()
+
+
+def _innermost(lines: Sequence[Line]) -> Line:
+    return lines[-1]
+
+
+def _lines_apart(columns: Columns, stacks: StackTable, rows: Sequence[int]) -> Callable[[Sequence[Line]], Line]:
+    """Of a way that led to some of these rows the innermost line; or, where others have much of its time, the first
+    call on the way below which most of the time is theirs.
+    """
+    theirs = {*rows}
+    lines: dict[Line, list[float]] = {}
+    ways: dict[tuple[Line, ...], list[float]] = {}
+    for row in range(len(columns)):
+        way, _ = stacks[columns.stack[row]]
+        if columns.views[row] or not way:
+            continue
+        lines.setdefault(way[-1], [0.0, 0.0])[row in theirs] += columns.seconds[row]
+        for depth in range(1, len(way) + 1):
+            ways.setdefault(way[:depth], [0.0, 0.0])[row in theirs] += columns.seconds[row]
+
+    def line_of(way: Sequence[Line]) -> Line:
+        others, own = lines[way[-1]]
+        if others <= _MUCH * own:
+            return way[-1]
+        calls = (tuple(way[:depth]) for depth in range(1, len(way) + 1))
+        return next((one[-1] for one in calls if ways[one][True] > ways[one][False]), way[-1])
+
+    return line_of
 
 
 def _function(line: Line) -> Any:

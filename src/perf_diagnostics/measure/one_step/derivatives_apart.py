@@ -11,8 +11,7 @@ network in whose name it was left.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from threading import get_ident
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ import torch
 from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.observation import in_words
 from perf_diagnostics.measure.one_step.dataflow_storages import bytes_of
-from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
+from perf_diagnostics.measure.one_step.engine_passes import EnginePass
 from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import OperatorGraph, seconds_or_bytes
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines, backward_node, forward_node
@@ -29,9 +28,6 @@ from perf_diagnostics.measure.one_step.watcher import Ran, stored_bytes
 from perf_diagnostics.records import Json
 
 SIGNAL = "derivatives_apart"
-
-#: What ``torch.autograd.grad`` and ``torch.autograd.backward`` both call, whatever name a script knows them by.
-_ENGINE = "_engine_run_backward"
 
 #: Nodes of views and sums, which scripts write anew for each derivative; they are told apart by what they are of.
 _AGAIN = frozenset(
@@ -86,46 +82,21 @@ class DerivativesApart(GraphWatcher):
         self._last_node, self._thread = -1, 0
         self._why_not = ""
 
-    def stand_in(self, mode: OperatorMode) -> ExitStack:
-        """See the engine's passes while the mode shows their operators, until this is closed."""
-        undo = ExitStack()
-        original: Callable[..., Any] | None = getattr(torch.autograd, _ENGINE, None)
-        if original is None:
-            self._why_not = f"this torch has no torch.autograd.{_ENGINE}"
-            return undo
-        thread = self._thread = get_ident()
-
-        def run_backward(outputs: Any, *args: Any, **named: Any) -> Any:
-            adds_up = named.get("accumulate_grad", True)
-            inside = self._under_way is not None or mode.in_backward or mode.beside
-            plain = all(isinstance(one, torch.Tensor) for one in outputs)  # and no edge of a graph
-            if adds_up or inside or not plain or get_ident() != thread or not mode.is_open or len(args) < 4:
-                return original(outputs, *args, **named)
-            with mode.apart():
-                self._begins(outputs, args)
-            try:
-                return original(outputs, *args, **named)
-            finally:
-                self._under_way = None
-
-        def put_back() -> None:
-            if getattr(torch.autograd, _ENGINE) is run_backward:
-                setattr(torch.autograd, _ENGINE, original)
-
-        setattr(torch.autograd, _ENGINE, run_backward)
-        undo.callback(put_back)
-        return undo
-
-    def _begins(self, outputs: Sequence[torch.Tensor], args: Sequence[Any]) -> None:
-        """A pass begins; raises nothing."""
+    def pass_begins(self, asked: EnginePass) -> None:
         try:
-            weights, _, creates, inputs = args[:4]
-            asks = tuple(map(_result, outputs)), tuple(map(_weight, weights)), bool(creates)
-            self._under_way = _Pass(asks, len(inputs), self._lines.line())
+            self._thread = get_ident()
+            asks = tuple(map(_result, asked.outputs)), tuple(map(_weight, asked.weights)), asked.creates_graph
+            self._under_way = _Pass(asks, len(asked.inputs), self._lines.line())
             self._passes.append(self._under_way)
             self._last_node = forward_node()
         except FAULTS as fault:
             self._why_not = in_words(fault)
+
+    def pass_ended(self, made: Sequence[torch.Tensor | None]) -> None:
+        self._under_way = None
+
+    def no_passes(self, why: str) -> None:
+        self._why_not = why
 
     def see(self, ran: Ran) -> None:
         if not ran.in_backward or not self._passes:

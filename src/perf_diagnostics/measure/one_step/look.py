@@ -14,10 +14,9 @@ import torch
 from perf_diagnostics.measure.model_scan import parameters_of
 from perf_diagnostics.measure.module_calls import TimedCalls, is_compiled, own_call, stands_in
 from perf_diagnostics.measure.observation import Observations
-from perf_diagnostics.measure.one_step import known_answers, mode_stack, prefixes_again, unchanging
+from perf_diagnostics.measure.one_step import engine_passes, known_answers, mode_stack, prefixes_again, unchanging
 from perf_diagnostics.measure.one_step.dataflow import StepDataflow
 from perf_diagnostics.measure.one_step.denormal_numbers import STATES, denormal_states
-from perf_diagnostics.measure.one_step.derivatives_apart import DerivativesApart
 from perf_diagnostics.measure.one_step.dispatch_mode import OperatorMode
 from perf_diagnostics.measure.one_step.every_watcher import watchers_of
 from perf_diagnostics.measure.one_step.later_looks import LaterLooks
@@ -192,8 +191,7 @@ class StepLook:
         for one in mode.watchers:
             if isinstance(one, RecurrentAgain):
                 self._undo.push(one.stand_in(models, mode))
-            if isinstance(one, DerivativesApart):
-                self._undo.push(one.stand_in(mode))
+        self._undo.push(engine_passes.stand_in(mode))
         for model in models:
             self._stand_in_for_calls(model, mode)
         for model in beside:
@@ -241,11 +239,13 @@ class StepLook:
 
         So are those of a backbone that is only called under no_grad, which may ask for gradients all the same. What an
         inner loop has put in a parameter's place is computed from trained ones; torch warns who asks it for a gradient.
+        One that asks for none just now, and has one, is trained in turns (a GAN's discriminator beside its generator).
         """
         groups = chain.from_iterable(optimizer.param_groups for optimizer in self._optimizers())
         stepped = {id(one) for group in groups for one in group["params"]}
         return lambda one: (
-            one.requires_grad and (not stepped or id(one) in stepped or not one.is_leaf or one.grad is not None)
+            (not one.is_leaf or one.requires_grad or one.grad is not None)
+            and (not stepped or id(one) in stepped or not one.is_leaf or one.grad is not None)
         )
 
     def _trained_now(self) -> frozenset[int]:

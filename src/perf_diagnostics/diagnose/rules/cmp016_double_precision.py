@@ -39,6 +39,13 @@ _WANTED = " An optimizer is L-BFGS, for which float64 is often chosen on purpose
 _WORK = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
 
+#: What to do where all of a training has 64 bits.
+IN_SINGLE = (
+    "Train in float32, model and data: model.float(), torch.from_numpy(x).float(). This changes the results: float32 "
+    "keeps seven digits, float64 sixteen."
+)
+
+
 @dataclass(frozen=True)
 class DoublePrecision:
     """Parameters have 64 bits, and so has all that is computed with them.
@@ -233,10 +240,4 @@ def _summary(work: Interval | None, told: Mapping[str, Json], *, whole: bool, he
 def _remedies(facts: TrialFacts) -> tuple[Remedy, ...]:
     settings = facts.result.trial.settings
     change = {"precision": "float32"} if str(settings.precision) == "float64" else {}
-    return (
-        Remedy(
-            "Train in float32, model and data: model.float(), torch.from_numpy(x).float(). This changes the results: "
-            "float32 keeps seven digits, float64 sixteen.",
-            change,
-        ),
-    )
+    return (Remedy(IN_SINGLE, change),)

@@ -31,8 +31,9 @@ class BesideTheLoss:
         read what backward came to, directly or by others of that kind, and of which nothing is made that backward came
         to. What the loss may be made of by way of Python (a matching by scipy, of which a tensor is made again) does
         not count, nor what changes a memory that the loss reads (the codes of a quantiser), what leads to a random
-        draw (an action), models called beside, and what nobody reads at all (CMP029). The seconds of each were
-        measured, on the CPU.
+        draw (an action), models called beside, and what nobody reads at all (CMP029). What ``torch.autograd.grad`` goes
+        back through counts as well, unless the loss or a parameter's gradient is made of what it gives, or it derives
+        for parameters that no backward gave a gradient. The seconds of each were measured, on the CPU.
 
     Why it matters:
         It trains nothing, and costs as much as other operators of its size: quantiles of each layer's activations for
@@ -74,7 +75,8 @@ class BesideTheLoss:
 
 def _summary(found: tuple[Needless, ...]) -> str:
     first = found[0]
+    where = f"{counted(first.operators, 'operator')}{at_line(first.place, with_text=True)}{and_more(found)}"
     return (
-        f"{of_the_step(found)} computes, of the model's results, what no loss is made of, such as metrics and "
-        f"statistics: {counted(first.operators, 'operator')}{at_line(first.place, with_text=True)}{and_more(found)}."
+        f"{of_the_step(found)} computes, of the model's results, what no loss is made of, such as metrics, statistics "
+        f"and gradients: {where}."
     )

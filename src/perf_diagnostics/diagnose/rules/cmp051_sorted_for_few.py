@@ -46,7 +46,8 @@ class SortedForFew:
         ``argsort``, ``quantile``), and which of what each made is read until it is let go: at most half, from one end
         or a single one. Once the step is over, finding these alone (``topk``, ``kthvalue``, ``max``) is tried beside
         the sort, with numbers by chance in the same shape, and, where backward reached it, with its backward. What
-        that saves of the time that the sort took in the step is told. On the CPU.
+        that saves of the time that the sort took in the step is told. On the CPU. In a trace of the CPU the time of
+        sorts is told, of which nobody knows what is read.
 
     Why it matters:
         A sort puts all numbers in order. Of 64 rows of 4,096 numbers, as of distances to find neighbours in or of

@@ -12,8 +12,10 @@ from perf_diagnostics.diagnose.trace.rules.cmp010_wave_quantisation import WaveQ
 from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
 from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelVariance
+from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import DoubleProducts
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
+from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
@@ -64,10 +66,12 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     SinglePrecision(),
     PassesInARow(),
     OddProducts(),
+    DoubleProducts(),
     WrittenScores(),
     WaveQuantisation(),
     LayoutChanges(),
     IndexedBackward(),
+    Sorts(),
     TinyKernels(),
     KernelVariance(),
     GradientsInForward(),

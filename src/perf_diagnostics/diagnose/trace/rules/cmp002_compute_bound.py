@@ -13,7 +13,11 @@ from perf_diagnostics.diagnose.rules.cmp002_compute_bound import ComputeBound
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.launches import Launches
-from perf_diagnostics.diagnose.wording import duration, percent, percent_between
+from perf_diagnostics.diagnose.trace.own_times import own_times
+from perf_diagnostics.diagnose.wording import duration, listing, percent, percent_between
+
+#: Operators of the CPU that are named, each with at least this part of the step.
+_MOST_NAMED, _WORTH_NAMING = 4, 0.04
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Computing:
             )
         if share.value < self.limits.compute_share:
             return cleared(self, f"computing takes {percent_between(share)} of a step", *numbers)
-        what = "the device's own work on the model" if facts.on_device else "operators on the CPU"
+        what = "the device's own work on the model" if facts.on_device else f"operators on the CPU{_mostly(facts)}"
         return Finding(
             code=self.code,
             name=self.name,
@@ -56,6 +60,13 @@ class Computing:
             ),
             claims={str(Part.COMPUTE): share.value},
         )
+
+
+def _mostly(facts: TraceFacts) -> str:
+    """``: 47 % aten::convolution_backward and 21 % aten::mm``: those with the most time of their own."""
+    own = ask(own_times, facts) or ()
+    most = [f"{percent(one.share)} {one.name}" for one in own[:_MOST_NAMED] if one.share >= _WORTH_NAMING]
+    return f": {listing(most)}" if most else ""
 
 
 def _matrix_products(facts: TraceFacts) -> tuple[Evidence, ...]:

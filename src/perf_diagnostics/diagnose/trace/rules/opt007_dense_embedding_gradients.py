@@ -13,12 +13,13 @@ import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, grade
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade
 from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.opt007_dense_embedding_gradients import DenseEmbeddingGradients, takes_sparse
-from perf_diagnostics.diagnose.trace.events import Kind
+from perf_diagnostics.diagnose.trace.events import Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import LOOK_UPS, PRODUCTS
+from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import of_device, outermost
 from perf_diagnostics.diagnose.trace.rule import of_the_step
 from perf_diagnostics.diagnose.trace.updates import Update
@@ -35,6 +36,13 @@ _ZEROS = re.compile(r"Fill|memset", re.IGNORECASE)
 _MOVED: Mapping[str, float] = MappingProxyType({"SGD": 3.0, "Adam": 7.0, "AdamW": 7.0, "Adagrad": 5.0})
 
 
+def _sparse(optimizer: str) -> Remedy:
+    return Remedy(
+        "Make tables of which a batch looks up few rows with sparse=True: "
+        f"{takes_sparse(optimizer, 'these tables')}. {CHANGES_TRAINING}"
+    )
+
+
 @dataclass(frozen=True)
 class ZerosOfTables:
     """Gradients of embedding tables are mostly zeros, which the device writes, and reads in the update."""
@@ -47,13 +55,15 @@ class ZerosOfTables:
     limits: DenseEmbeddingGradients = field(default_factory=DenseEmbeddingGradients)
 
     def check(self, facts: TraceFacts) -> Answer:
-        facts.require_device("kernels")
+        facts.require_sound()
         trace = facts.trace
         chosen = trace.named(_BACKWARD.match)
         operators = trace.of(Kind.OPERATOR)
         operators = operators.where(chosen[operators.name])
         if not len(operators):
             raise NotApplicable("embedding_rows", "no backward of an embedding table is in the trace")
+        if not facts.on_device:
+            return self._on_the_cpu(facts, operators)
         _, owner = outermost(facts.launches, operators)
         zeros = trace.named(_ZEROS.search)
         filling = facts.part_of_computing((of_device(facts.launches, owner) >= 0) & zeros[trace.device.name])
@@ -100,12 +110,7 @@ class ZerosOfTables:
             + (f", and their update some {percent(lost.value - share.value)} more." if update is not None else "."),
             scope=facts.label,
             evidence=numbers,
-            remedies=(
-                Remedy(
-                    "Make tables of which a batch looks up few rows with sparse=True: "
-                    f"{takes_sparse('' if update is None else update.kind, 'these tables')}. {CHANGES_TRAINING}"
-                ),
-            ),
+            remedies=(_sparse("" if update is None else update.kind),),
             recoverable=recoverable(
                 Interval(lost.value, 0.0 if untouched is None else least, most, lost.n),
                 self.family,
@@ -113,6 +118,51 @@ class ZerosOfTables:
             ),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
         )
+
+    def _on_the_cpu(self, facts: TraceFacts, operators: Events) -> Answer:
+        """There the operator itself tells what making such a gradient takes."""
+        making = facts.share_of(Times.union(operators.start_ns, operators.end_ns))
+        untouched = _untouched(facts)
+        part = 1.0 if untouched is None else untouched
+        most = min(1.0, making.value + _updating(facts).value)
+        share = Interval(making.value, making.value * part, most, len(facts.steps))
+        numbers = (
+            evidence("making gradients as large as tables", making, "%", limit=self.limits.info_share),
+            *(
+                ()
+                if untouched is None
+                else (Evidence(metric="rows that a step did not touch, at least", value=untouched * 100, unit="%"),)
+            ),
+        )
+        warns = () if untouched is None else ((Severity.WARNING, self.limits.warn_share),)
+        level = grade(share, ((Severity.INFO, self.limits.info_share), *warns))
+        if level is None:
+            says = f"making gradients of embedding tables takes {percent(making.value)} of a step"
+            return cleared(self, says, *numbers)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity,
+            summary="The gradients of embedding tables are as large as the tables, most of them zeros: to make them "
+            f"takes {percent(making.value)} of each step, and the update goes through all rows.",
+            scope=facts.label,
+            evidence=numbers,
+            remedies=(_sparse(""),),
+            recoverable=recoverable(
+                share if untouched is not None else Interval(share.value, 0.0, most, share.n),
+                self.family,
+                realised=KAPPA_UNMEASURED,
+            ),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+        )
+
+
+def _updating(facts: TraceFacts) -> Interval:
+    """The share of the step that the optimizer's ranges take."""
+    annotations = facts.trace.of(Kind.ANNOTATION)
+    rows = annotations.where(facts.launches.names.phase("optimizer", annotations))
+    return facts.share_of(Times.union(rows.start_ns, rows.end_ns))
 
 
 def _untouched(facts: TraceFacts) -> float | None:

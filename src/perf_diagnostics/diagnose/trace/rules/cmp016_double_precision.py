@@ -1,0 +1,74 @@
+"""CMP016 for traces of the CPU: matrix products of numbers of 64 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, grade
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rules.cmp016_double_precision import IN_SINGLE, DoublePrecision
+from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.events import Kind
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.inputs import PRODUCTS
+from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.wording import percent
+
+_DOUBLE = "double"
+
+#: Numbers of 32 bits take half of the memory and half of the instructions: a training of wide layers won 51 and 52 %
+#: (two cores, torch 2.13).
+_HALF, _MOST = 0.5, 0.6
+
+
+@dataclass(frozen=True)
+class DoubleProducts:
+    """Matrix products multiply numbers of 64 bits."""
+
+    code: ClassVar[str] = DoublePrecision.code
+    name: ClassVar[str] = DoublePrecision.name
+    family: ClassVar[Family] = DoublePrecision.family
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    limits: DoublePrecision = field(default_factory=DoublePrecision)
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_sound()
+        facts.require_steady()
+        if facts.on_device:
+            raise NotApplicable("operators", "of a device's numbers its kernels tell (CMP003)")
+        trace = facts.trace
+        operators = trace.of(Kind.OPERATOR)
+        products = operators.where(trace.named(lambda name: name in PRODUCTS)[operators.name])
+        products = products.where(products.told >= 0)
+        if not len(products):
+            raise NotMeasured("operators", "the trace does not tell what products multiply: record_shapes=True does")
+        double = np.array([any(_DOUBLE in kind.lower() for kind in one.types) for one in trace.inputs], dtype=np.bool_)
+        rows = products.where(double[products.told])
+        share = facts.share_of(Times.union(rows.start_ns, rows.end_ns))
+        number = Evidence(
+            metric="products of 64 bits", value=share.value * 100, unit="%", limit=self.limits.warn_share * 100
+        )
+        level = grade(share, ((Severity.WARNING, self.limits.warn_share),))
+        if level is None:
+            return cleared(self, f"products of 64 bits take {percent(share.value)} of a step", number)
+        computing = facts.share(Part.COMPUTE).value
+        gone = Interval(_HALF * computing, _HALF * share.value, _MOST * computing, len(facts.steps))
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity,
+            summary=f"{percent(share.value)} of each step goes into matrix products of 64 bits, and what lies around "
+            "them has 64 bits, too. In 32 bits most of it takes half as long.",
+            scope=facts.label,
+            evidence=(number,),
+            remedies=(Remedy(IN_SINGLE),),
+            recoverable=recoverable(gone, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, thin=facts.thin),
+        )

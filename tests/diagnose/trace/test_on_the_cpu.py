@@ -1,0 +1,132 @@
+"""Traces of the CPU: what operators take themselves, and the rules that go by their names; traces made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
+from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.own_times import own_times
+from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
+from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import DoubleProducts
+from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
+from perf_diagnostics.diagnose.trace.rules.opt007_dense_embedding_gradients import ZerosOfTables
+from tests.diagnose.trace.builder import TraceBuilder, ask, repeated
+
+#: A step, in µs.
+STEP = 1000
+
+TABLE = [100_000, 64]
+
+
+def trace_of(tmp_path: Path, *spans: tuple[str, float, float, dict[str, object]], steps: int = 5) -> TraceFacts:
+    """Steps of 1 ms of the CPU alone, with these operators (name, from, to, arguments) in each."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        for name, begin, end, told in spans:
+            if name.startswith("Optimizer.step#"):
+                builder.note(name, start + begin, start + end)
+            else:
+                builder.operator(name, start + begin, start + end, **told)
+
+    return repeated(STEP, steps, fill, deviceProperties=[]).facts(tmp_path)
+
+
+def plain(name: str, begin: float, end: float) -> tuple[str, float, float, dict[str, object]]:
+    return name, begin, end, {}
+
+
+def product(kind: str, begin: float, end: float) -> tuple[str, float, float, dict[str, object]]:
+    return "aten::mm", begin, end, {"Input Dims": [[64, 256], [256, 256]], "Input type": [kind, kind]}
+
+
+def test_an_operators_own_time_is_without_those_that_it_calls(tmp_path: Path) -> None:
+    facts = trace_of(
+        tmp_path,
+        plain("aten::linear", 0, 500),
+        plain("aten::t", 10, 20),
+        plain("aten::addmm", 100, 450),
+        plain("aten::copy_", 110, 160),
+        plain("autograd::engine::evaluate_function: AddmmBackward0", 600, 900),
+        plain("aten::mm", 650, 850),
+    )
+    own = {one.name: one for one in own_times(facts)}
+    # linear 500 less 10 and 350; addmm 350 less 50; autograd's node is no operator.
+    shares = {name: round(one.share, 3) for name, one in own.items()}
+    assert shares == {"aten::addmm": 0.3, "aten::mm": 0.2, "aten::linear": 0.14, "aten::copy_": 0.05, "aten::t": 0.01}
+    assert own["aten::mm"].calls == 1 and next(iter(own)) == "aten::addmm"
+
+
+def test_where_a_step_on_the_cpu_goes_is_told_by_its_operators(tmp_path: Path) -> None:
+    facts = trace_of(tmp_path, plain("aten::sort", 0, 400), plain("aten::mm", 400, 900), plain("aten::add", 900, 920))
+    finding = ask(Computing(), facts)
+    assert isinstance(finding, Finding)
+    assert finding.summary == ("92 % of a step of 1.00 ms is operators on the CPU: 50 % aten::mm and 40 % aten::sort.")
+
+
+@pytest.mark.parametrize(("until", "told"), [(40, False), (100, True)])
+def test_sorts_are_told_and_nothing_of_them_is_sure(until: float, told: bool, tmp_path: Path) -> None:
+    facts = trace_of(
+        tmp_path, plain("aten::argsort", 0, until), plain("aten::sort", 0, until), plain("aten::mm", 100, 900)
+    )
+    answer = ask(Sorts(), facts)
+    assert answer.evidence[0].value == pytest.approx(until / 10)
+    if not told:
+        assert isinstance(answer, Cleared)
+        return
+    assert isinstance(answer, Finding) and answer.severity is Severity.INFO and "topk" in answer.remedies[0].says
+    assert answer.recoverable is not None
+    assert (answer.recoverable.low, answer.recoverable.high) == (0.0, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize(("kind", "severity"), [("float", None), ("double", Severity.WARNING)])
+def test_products_of_64_bits_are_told_by_the_types_in_the_trace(
+    kind: str, severity: Severity | None, tmp_path: Path
+) -> None:
+    answer = ask(DoubleProducts(), trace_of(tmp_path, product(kind, 0, 600), plain("aten::silu", 600, 900)))
+    if severity is None:
+        assert isinstance(answer, Cleared)
+        return
+    assert isinstance(answer, Finding) and answer.severity is severity
+    assert answer.recoverable is not None and answer.evidence[0].value == pytest.approx(60)
+    # Half of the products is sure to three tenths; at most six tenths of all that computes goes.
+    assert answer.recoverable.low == pytest.approx(0.3 * 0.5 * 0.6)
+    assert answer.recoverable.high == pytest.approx(0.6 * 0.9)
+
+
+def test_without_shapes_nothing_is_said_of_products(tmp_path: Path) -> None:
+    answer = ask(DoubleProducts(), trace_of(tmp_path, plain("aten::mm", 0, 600)))
+    assert isinstance(answer, NotMeasured) and "record_shapes=True" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("looked_up", "severity"), [(10_000, Severity.WARNING), (None, Severity.INFO)]
+)  # of a table of 100,000 rows
+def test_gradients_of_tables_are_told_with_the_update_at_most(
+    looked_up: int | None, severity: Severity, tmp_path: Path
+) -> None:
+    told = {} if looked_up is None else {"Input Dims": [TABLE, [looked_up]], "Input type": ["float", "long int"]}
+    facts = trace_of(
+        tmp_path,
+        ("aten::embedding", 0.0, 10.0, told),
+        plain("aten::mm", 10, 500),
+        plain("aten::embedding_dense_backward", 500, 700),
+        plain("aten::fill_", 510, 690),
+        plain("Optimizer.step#SGD.step", 700, 900),
+        plain("aten::add_", 700, 900),
+    )
+    finding = ask(ZerosOfTables(), facts)
+    assert isinstance(finding, Finding) and finding.severity is severity
+    assert finding.evidence[0].value == pytest.approx(20) and "sparse=True" in finding.remedies[0].says
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.4)
+    # 90 % of the rows were not looked up, where that is known.
+    assert finding.recoverable.low == pytest.approx(0.0 if looked_up is None else 0.3 * 0.9 * 0.2)
+
+
+def test_a_table_whose_gradient_costs_little_is_cleared(tmp_path: Path) -> None:
+    facts = trace_of(tmp_path, plain("aten::mm", 0, 900), plain("aten::embedding_dense_backward", 900, 920))
+    assert isinstance(ask(ZerosOfTables(), facts), Cleared)
+    assert isinstance(ask(ZerosOfTables(), trace_of(tmp_path, plain("aten::mm", 0, 900))), NotApplicable)

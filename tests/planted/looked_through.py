@@ -304,8 +304,8 @@ PLANTS = (
         "whitened-by-inverse",
         "whitened-by-solve",
         "a script that inverts a covariance to multiply 64 rows by it",
-        dose="320 by 320 numbers",
-        steps=(200, 400),
+        dose="640 by 640 numbers",
+        steps=(80, 120),
         slower_by=1.3,
     ),
     _plant(

@@ -11,6 +11,8 @@ from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.own_times import own_times
 from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
+from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import WrittenScores
+from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
 from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import DoubleProducts
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
 from perf_diagnostics.diagnose.trace.rules.opt007_dense_embedding_gradients import ZerosOfTables
@@ -130,3 +132,45 @@ def test_a_table_whose_gradient_costs_little_is_cleared(tmp_path: Path) -> None:
     facts = trace_of(tmp_path, plain("aten::mm", 0, 900), plain("aten::embedding_dense_backward", 900, 920))
     assert isinstance(ask(ZerosOfTables(), facts), Cleared)
     assert isinstance(ask(ZerosOfTables(), trace_of(tmp_path, plain("aten::mm", 0, 900))), NotApplicable)
+
+
+@pytest.mark.parametrize(("softmax", "severity"), [(200, Severity.WARNING), (20, Severity.INFO)])
+def test_attention_by_hand_is_told_by_its_operators(softmax: float, severity: Severity, tmp_path: Path) -> None:
+    facts = trace_of(
+        tmp_path,
+        plain("aten::matmul", 0, 120),
+        plain("aten::bmm", 10, 110),
+        plain("aten::add", 120, 140),
+        plain("aten::_softmax", 140, 140 + softmax),
+        plain("aten::bmm", 400, 500),
+        plain("aten::mm", 500, 900),
+    )
+    finding = ask(WrittenScores(), facts)
+    assert isinstance(finding, Finding) and finding.severity is severity
+    work, scores = finding.evidence[0].value, finding.evidence[1].value
+    # Two products of 100 µs, the sum's 20 and the softmax; what calls the first product lies before it.
+    assert work == pytest.approx((220 + softmax) / 10) and scores == pytest.approx((20 + softmax) / 10)
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(work / 100)
+    assert finding.recoverable.low == pytest.approx(0.3 * scores / 100)
+
+
+def test_fused_attention_on_the_cpu_is_cleared(tmp_path: Path) -> None:
+    fused = plain("aten::_scaled_dot_product_flash_attention_for_cpu", 0, 300)
+    assert isinstance(ask(WrittenScores(), trace_of(tmp_path, fused, plain("aten::mm", 300, 900))), Cleared)
+
+
+@pytest.mark.parametrize(("until", "severity"), [(20, None), (60, Severity.INFO), (160, Severity.WARNING)])
+def test_copies_into_another_order_beside_convolutions_are_told(
+    until: float, severity: Severity | None, tmp_path: Path
+) -> None:
+    copies = plain("aten::contiguous", 0, until), plain("aten::clone", 0, until), plain("aten::copy_", 0, until)
+    # What copies elsewhere is no change of layout.
+    other = plain("aten::copy_", 300, 600)
+    answer = ask(LayoutChanges(), trace_of(tmp_path, *copies, other, plain("aten::mkldnn_convolution", 600, 900)))
+    assert answer.evidence[0].value == pytest.approx(until / 10)
+    if severity is None:
+        assert isinstance(answer, Cleared)
+        return
+    assert isinstance(answer, Finding) and answer.severity is severity and answer.recoverable is not None
+    assert (answer.recoverable.low, answer.recoverable.high) == (0.0, pytest.approx(1.3 * until / 1000))
+    assert isinstance(ask(LayoutChanges(), trace_of(tmp_path, *copies, plain("aten::mm", 600, 900))), NotApplicable)

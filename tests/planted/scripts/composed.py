@@ -326,12 +326,12 @@ class Whitened(torch.nn.Module):
     def __init__(self, solves):
         super().__init__()
         self.solves = solves
-        self.inner, self.last = torch.nn.Linear(256, 320), torch.nn.Linear(320, 10)
-        self.root = torch.nn.Parameter(torch.randn(320, 320) / 18)
+        self.inner, self.last = torch.nn.Linear(256, 640), torch.nn.Linear(640, 10)
+        self.root = torch.nn.Parameter(torch.randn(640, 640) / 25)
 
     def forward(self, x):
         features = self.inner(x)
-        covariance = self.root @ self.root.T + torch.eye(320)
+        covariance = self.root @ self.root.T + torch.eye(640)
         if self.solves:
             return self.last(torch.linalg.solve(covariance, features.T).T)
         return self.last(features @ torch.inverse(covariance))

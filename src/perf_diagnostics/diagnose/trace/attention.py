@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import PRODUCTS, SOFTMAX
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import of_device
+from perf_diagnostics.diagnose.trace.own_times import OwnRows
 
 _BATCHED = ("aten::bmm", "aten::baddbmm")
 
@@ -48,9 +49,8 @@ def written_attention(facts: TraceFacts) -> Attention | None:
         raise NotMeasured("operators", "the trace holds no operator; record ProfilerActivity.CPU too")
     spans, tokens = _spans(facts, operators)
     if not spans:
-        if any(name.startswith(_FUSED) and not name.startswith(_NOT_FUSED) for name in trace.names):
-            return None
-        raise NotApplicable("attention", "no operator of attention lies in the trace (parts compiled whole show none)")
+        _require_fused(facts)
+        return None
     owner = np.full(len(trace.runtime), -1, np.intp)
     for track, times in spans.items():
         mine = trace.runtime.track == track
@@ -58,6 +58,43 @@ def written_attention(facts: TraceFacts) -> Attention | None:
     device = trace.device
     work = (of_device(facts.launches, owner) >= 0) & (facts.steps.windows.containing(device.start_ns) >= 0)
     return Attention(work, work & ~facts.launches.names.matrix_product(device), tokens)
+
+
+@dataclass(frozen=True)
+class AttentionOnCpu:
+    """The same by the time that operators of the CPU take themselves, as shares of the steps' time."""
+
+    work: float
+    scores: float
+    tokens: int | None
+
+
+def written_on_the_cpu(facts: TraceFacts) -> AttentionOnCpu | None:
+    """Attention that a trace of the CPU shows product by product; None where it shows fused attention only.
+
+    Raises:
+        NotApplicable: no attention is in the trace.
+        NotMeasured: the trace cannot be trusted, or holds no operators.
+    """
+    found = OwnRows.of(facts)
+    spans, tokens = _spans(facts, facts.trace.of(Kind.OPERATOR))
+    if not spans:
+        _require_fused(facts)
+        return None
+    inside = np.zeros(len(found.rows), np.bool_)
+    for track, times in spans.items():
+        mine = found.rows.track == track
+        inside[mine] = times.containing(found.rows.start_ns[mine] + 1) >= 0  # what begins where it ends is not in it
+    multiplies = facts.trace.named(lambda name: name in PRODUCTS)[found.rows.name]
+    whole = float(facts.wall_ns.sum())
+    work, scores = (float(found.own_ns[chosen].sum()) / whole for chosen in (inside, inside & ~multiplies))
+    return AttentionOnCpu(work, scores, tokens)
+
+
+def _require_fused(facts: TraceFacts) -> None:
+    """Raise NotApplicable where the trace shows no fused attention either."""
+    if not any(name.startswith(_FUSED) and not name.startswith(_NOT_FUSED) for name in facts.trace.names):
+        raise NotApplicable("attention", "no operator of attention lies in the trace (parts compiled whole show none)")
 
 
 def _spans(facts: TraceFacts, operators: Events) -> tuple[dict[int, Times], int | None]:

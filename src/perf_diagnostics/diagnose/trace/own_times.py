@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Int32, Kind
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Int32, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.records import Int64
 
@@ -21,30 +22,59 @@ class OwnTime:
     calls: float
 
 
-def own_times(facts: TraceFacts) -> tuple[OwnTime, ...]:
-    """The operators of the threads that train, those that take the most first.
+@dataclass(frozen=True, eq=False)
+class OwnRows:
+    """The operators of the threads that train that start within the steps, and what each takes itself, in ns.
 
-    Autograd's nodes are none: what they do is the operators that they call.
+    Autograd's nodes are none.
+    """
+
+    rows: Events
+    own_ns: Int64
+
+    @staticmethod
+    def of(facts: TraceFacts) -> OwnRows:
+        """Of a trace.
+
+        Raises:
+            NotMeasured: the trace cannot be trusted, or is of a cold start.
+        """
+        facts.require_sound()
+        facts.require_steady()
+        trace = facts.trace
+        operators = trace.of(Kind.OPERATOR)
+        operators = operators.where(facts.launches.on_training_threads(operators))
+        operators = operators.where(np.lexsort((-operators.end_ns, operators.start_ns, operators.track)))
+        own = _without_inner(operators.track, operators.start_ns, operators.end_ns)
+        nodes = trace.named(lambda name: name.startswith(ENGINE))
+        chosen = (facts.steps.windows.containing(operators.start_ns) >= 0) & ~nodes[operators.name]
+        return OwnRows(operators.where(chosen), own[chosen])
+
+    def inside(self, name: str, facts: TraceFacts) -> Bool:
+        """Which rows lie in a call of the operator of this name, on their thread."""
+        calls = self.rows.where(facts.trace.named(lambda one: one == name)[self.rows.name])
+        found = np.zeros(len(self.rows), np.bool_)
+        for track in np.unique(calls.track):
+            mine, theirs = self.rows.track == track, calls.where(calls.track == track)
+            times = Times.union(theirs.start_ns, theirs.end_ns)
+            found[mine] = times.containing(self.rows.start_ns[mine] + 1) >= 0  # what begins where it ends is not in it
+        return found
+
+
+def own_times(facts: TraceFacts) -> tuple[OwnTime, ...]:
+    """The operators of the threads that train, by name, those that take the most first.
 
     Raises:
-        NotMeasured: the trace cannot be trusted, or is of a cold start.
+        NotMeasured: as :meth:`OwnRows.of`.
     """
-    facts.require_sound()
-    facts.require_steady()
-    trace, steps = facts.trace, facts.steps
-    operators = trace.of(Kind.OPERATOR)
-    operators = operators.where(facts.launches.on_training_threads(operators))
-    operators = operators.where(np.lexsort((-operators.end_ns, operators.start_ns, operators.track)))
-    inside = steps.windows.containing(operators.start_ns) >= 0
-    own = _without_inner(operators.track, operators.start_ns, operators.end_ns)
-    size = len(trace.names)
-    seconds = np.bincount(operators.name[inside], weights=own[inside], minlength=size)
-    calls = np.bincount(operators.name[inside], minlength=size)
+    found, names = OwnRows.of(facts), facts.trace.names
+    seconds = np.bincount(found.rows.name, weights=found.own_ns, minlength=len(names))
+    calls = np.bincount(found.rows.name, minlength=len(names))
     whole = float(facts.wall_ns.sum())
     return tuple(
-        OwnTime(trace.names[at], float(seconds[at]) / whole, float(calls[at]) / len(steps))
+        OwnTime(names[at], float(seconds[at]) / whole, float(calls[at]) / len(facts.steps))
         for at in np.argsort(-seconds, kind="stable").tolist()
-        if calls[at] and not trace.names[at].startswith(ENGINE)
+        if calls[at]
     )
 
 

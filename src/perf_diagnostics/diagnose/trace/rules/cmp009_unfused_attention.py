@@ -10,10 +10,12 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp009_unfused_attention import UnfusedAttention
-from perf_diagnostics.diagnose.trace.attention import written_attention
+from perf_diagnostics.diagnose.trace.attention import written_attention, written_on_the_cpu
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.wording import percent
+
+_FUSED = Remedy('Use scaled_dot_product_attention (transformers: attn_implementation="sdpa").')
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class WrittenScores:
     )
 
     def check(self, facts: TraceFacts) -> Answer:
+        if not facts.on_device:
+            return self._on_the_cpu(facts)
         attention = written_attention(facts)
         if attention is None:
             return cleared(self, "attention is fused")
@@ -63,7 +67,36 @@ class WrittenScores:
             f"{'; but the host sets the pace' if starved else ''}.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(Remedy('Use scaled_dot_product_attention (transformers: attn_implementation="sdpa").'),),
+            remedies=(_FUSED,),
             recoverable=None if starved else recoverable(Interval(scores, None, None, len(facts.steps)), self.family),
             confidence=confidence(Tier.DEEP_WINDOW, sure=True, coverage=facts.coverage, thin=facts.thin),
+        )
+
+    def _on_the_cpu(self, facts: TraceFacts) -> Answer:
+        """There the operators themselves tell; masks that are made before the scores are not among them."""
+        attention = written_on_the_cpu(facts)
+        if attention is None:
+            return cleared(self, "attention is fused")
+        limit_of = self.warn_share * 100
+        numbers = [
+            Evidence(metric="unfused attention", value=attention.work * 100, unit="%"),
+            Evidence(metric="its scores, beside the products", value=attention.scores * 100, unit="%", limit=limit_of),
+        ]
+        if attention.tokens is not None:
+            numbers.append(Evidence(metric="tokens attended to, at most", value=attention.tokens))
+        if attention.work < self.work_share:
+            return cleared(self, f"unfused attention takes {percent(attention.work)} of a step", *numbers)
+        gone = Interval(attention.scores, attention.scores, attention.work, len(facts.steps))
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.WARNING if attention.scores >= self.warn_share and not facts.thin else Severity.INFO,
+            summary=f"{percent(attention.work)} of each step is attention computed step by step: its scores go to "
+            f"memory and back between two products, which takes {percent(attention.scores)} beside the products.",
+            scope=facts.label,
+            evidence=tuple(numbers),
+            remedies=(_FUSED,),
+            recoverable=recoverable(gone, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )

@@ -22,3 +22,10 @@ def test_a_gain_where_nobody_should_train_says_so() -> None:
 
 def test_a_finding_that_promises_nothing_has_no_such_sentence() -> None:
     assert fix(finding(gain=None)) == ""
+
+
+def test_what_was_measured_to_win_nothing_says_no_share_of_nothing() -> None:
+    nothing = fix(finding(gain=Share(0.0, 0.0, 0.0098, measured=True)))
+    assert nothing == "A fix wins nothing, at most 1.0 % of the time a sample takes, measured in this run."
+    perhaps = fix(finding(gain=Share(0.03, 0.0, 0.1, measured=True)))
+    assert perhaps == "A fix shows no gain: 3.0 % of the time a sample takes (0 to 10 %), measured in this run."

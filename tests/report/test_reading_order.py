@@ -145,7 +145,8 @@ def test_what_makes_all_less_sure_is_told_in_a_clause_each() -> None:
     )
     few = dataclasses.replace(finding("EXP001", Severity.INFO), summary="Only 5 steady steps were measured; ±203 %.")
     elsewhere = dataclasses.replace(finding("EXP009", Severity.WARNING), at_recommended=False)
-    others = (finding("EXP007", Severity.INFO), finding("INP001", Severity.CRITICAL), elsewhere)
+    failed = finding("EXP002", Severity.WARNING)
+    others = (finding("EXP007", Severity.INFO), finding("INP001", Severity.CRITICAL), elsewhere, failed)
     diagnosis = dataclasses.replace(diagnose(run_of(trial_of())), findings=(few, *others, robbed, robbed))
     assert less_sure(diagnosis) == "Only 5 steady steps were measured. Others had the cores."
     assert less_sure(dataclasses.replace(diagnosis, findings=others)) == ""

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from perf_diagnostics.errors import InvalidSettings, RecordError, RunError
-from perf_diagnostics.records import Environment, Gap, Outcome, Run, Series, StepTable, Trial, TrialResult
+from perf_diagnostics.records import STEP_FILES, Environment, Gap, Outcome, Run, Series, StepTable, Trial, TrialResult
 from perf_diagnostics.store.find import find_run, list_runs
 from perf_diagnostics.store.run_folder import RunFolder
 from perf_diagnostics.store.trial_folder import STEPS_LOST, SWEEP_ENDED, TrialFolder
@@ -217,7 +217,7 @@ def test_a_truncated_part_is_left_out_with_a_gap_and_the_rest_stays(folder: RunF
     damaged.write_bytes(damaged.read_bytes()[:-40])
     (result,) = folder.read().results
     assert result.steps[0].wall_ns.tolist() == [1, 2, 100, 101]
-    (gap,) = (gap for gap in result.gaps if gap.signal == "steps")
+    (gap,) = (gap for gap in result.gaps if gap.signal == STEP_FILES)
     assert gap.why.startswith("a part was left out: steps.rank0-001.parquet is not a whole Parquet file")
     assert result.outcome is (Outcome.COMPLETED if complete else Outcome.INTERRUPTED)
 
@@ -225,14 +225,14 @@ def test_a_truncated_part_is_left_out_with_a_gap_and_the_rest_stays(folder: RunF
 def test_whole_parts_leave_no_gap(folder: RunFolder) -> None:
     three_parts(folder)
     folder.finish(result_of(PLANNED[0]))
-    assert folder.read().results[0].gap("steps") is None
+    assert folder.read().results[0].gap(STEP_FILES) is None
 
 
 def test_the_last_part_of_a_complete_trial_cannot_vanish_unnoticed(folder: RunFolder) -> None:
     trial = three_parts(folder)
     folder.finish(result_of(PLANNED[0]))
     (trial.path / "steps.rank0-002.parquet").unlink()
-    assert folder.read().results[0].gap("steps") == Gap("steps", "rank 0: 1 of 3 parts are not on disk")
+    assert folder.read().results[0].gap(STEP_FILES) == Gap(STEP_FILES, "rank 0: 1 of 3 parts are not on disk")
 
 
 def test_a_complete_trial_without_any_steps_left_is_no_completed_one(folder: RunFolder) -> None:
@@ -277,7 +277,7 @@ def test_a_rank_whose_parts_all_vanished_keeps_its_place(folder: RunFolder) -> N
         (trial.path / f"steps.rank{rank}-000.parquet").unlink()
     result = folder.read().results[0]
     assert [len(table) for table in result.steps] == [0, 1, 0]
-    assert [gap.why for gap in result.gaps if gap.signal == "steps"] == [
+    assert [gap.why for gap in result.gaps if gap.signal == STEP_FILES] == [
         "rank 0: 1 of 1 parts are not on disk",
         "rank 2: 1 of 1 parts are not on disk",
     ]

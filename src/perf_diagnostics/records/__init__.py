@@ -10,7 +10,16 @@ from __future__ import annotations
 from perf_diagnostics.records.code import CodePath, CodePlace, CodeSamples
 from perf_diagnostics.records.phases import ALL_PHASES, MEASURED_PHASES, Phase
 from perf_diagnostics.records.quantities import QUANTITIES, SERIES, Quantity, Series
-from perf_diagnostics.records.results import BATCH_SEARCH, OWN_TRAINING, Environment, Gap, Outcome, Run, TrialResult
+from perf_diagnostics.records.results import (
+    BATCH_SEARCH,
+    OWN_TRAINING,
+    STEP_FILES,
+    Environment,
+    Gap,
+    Outcome,
+    Run,
+    TrialResult,
+)
 from perf_diagnostics.records.steps import COLUMNS, Column, StepTable
 from perf_diagnostics.records.trials import (
     CEILINGS,
@@ -36,6 +45,7 @@ __all__ = [
     "PRECISIONS",
     "QUANTITIES",
     "SERIES",
+    "STEP_FILES",
     "Bools",
     "CodePath",
     "CodePlace",

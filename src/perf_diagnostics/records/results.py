@@ -102,8 +102,8 @@ class TrialResult:
     @property
     def ranks(self) -> int:
         """How many ranks the training had, recorded or not."""
-        told = (self.facts.get("ranks"), self.trial.options.get("ranks"))
-        return max(1, len(self.steps), *(count for count in told if isinstance(count, int)))
+        told = self.facts.get("ranks")
+        return max(1, len(self.steps), told if isinstance(told, int) else 0)
 
     def quantity(self, name: str) -> Quantity | None:
         """The quantity of that name, or None if it was not measured."""
@@ -121,6 +121,9 @@ class TrialResult:
     def series_named(self, name: str) -> Series | None:
         return next((s for s in self.series if s.name == name), None)
 
+
+#: The signal of a gap in the step tables that came after they were written: files are missing, or damaged.
+STEP_FILES = "step_files"
 
 #: The note of a run that was measured inside a training of the user's own.
 OWN_TRAINING = "Measured inside a training of the user's own."

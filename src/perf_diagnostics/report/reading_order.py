@@ -42,6 +42,8 @@ def less_sure(diagnosis: Diagnosis) -> str:
 
 
 def _doubts_all(finding: Finding) -> bool:
+    if finding.code == FAILED_TRIALS:  # who failed makes the others no less sure
+        return False
     doubts = doubts_measuring(finding) or (finding.code == TOO_FEW_STEPS and finding.severity is Severity.INFO)
     return doubts and finding.at_recommended
 

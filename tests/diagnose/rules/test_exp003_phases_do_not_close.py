@@ -6,6 +6,7 @@ import pytest
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.exp003_phases_do_not_close import PhasesDoNotClose
+from perf_diagnostics.records import STEP_FILES
 from tests.diagnose.answers import ask_trial, clear, found, missing, number
 
 RULE = PhasesDoNotClose()
@@ -33,10 +34,14 @@ def test_lost_time_is_found(share, severity):
 
 
 def test_time_of_steps_whose_files_are_damaged_is_no_work_between_them():
-    lost = {"steps": "rank 0: 1 of 3 parts are not on disk"}
+    lost = {STEP_FILES: "rank 0: 1 of 3 parts are not on disk"}
     finding = found(ask_trial(RULE, forward=0.75, quantities={"measured_wall_s": 100.0}, gaps=lost))
     assert finding.severity is Severity.CRITICAL and "1 of 3 parts are not on disk" in finding.summary
     assert "Copy the run folder again" in finding.remedies[0].says
+    # Steps that were never written are no matter of copying.
+    unwritten = {"steps": "9 steps could not be written, and were too many to keep"}
+    finding = found(ask_trial(RULE, forward=0.75, quantities={"measured_wall_s": 100.0}, gaps=unwritten))
+    assert "Copy" not in finding.remedies[0].says
 
 
 def test_more_than_there_was_is_found_too():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.own_times import own_times
 from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
 from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import WrittenScores
 from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
@@ -55,11 +55,42 @@ def test_an_operators_own_time_is_without_those_that_it_calls(tmp_path: Path) ->
         plain("autograd::engine::evaluate_function: AddmmBackward0", 600, 900),
         plain("aten::mm", 650, 850),
     )
-    own = {one.name: one for one in own_times(facts)}
+    own = {one.name: one for one in facts.own_times.by_name}
     # linear 500 less 10 and 350; addmm 350 less 50; autograd's node is no operator.
     shares = {name: round(one.share, 3) for name, one in own.items()}
     assert shares == {"aten::addmm": 0.3, "aten::mm": 0.2, "aten::linear": 0.14, "aten::copy_": 0.05, "aten::t": 0.01}
     assert own["aten::mm"].calls == 1 and next(iter(own)) == "aten::addmm"
+
+
+def test_own_times_are_right_whatever_lies_in_what(tmp_path: Path) -> None:
+    # The reckoning by depths against one that takes the operators one by one; some calls take no time.
+    dice = np.random.default_rng(0)
+    for _ in range(20):
+        spans: list[tuple[str, float, float, dict[str, object]]] = []
+        calls_in(0, 900, spans, dice)
+        expected: dict[str, float] = {}
+        for name, begin, end, _ in spans:
+            expected[name] = expected.get(name, 0.0) + end - begin
+        for at, (_, begin, end, _) in enumerate(spans):
+            # Who called it was listed before it: the last of those that hold all of it.
+            callers = [one for one in spans[:at] if one[1] <= begin and end <= one[2] and one[2] > one[1]]
+            if callers:
+                expected[callers[-1][0]] -= end - begin
+        told = {one.name: one.share * STEP for one in trace_of(tmp_path, *spans, steps=1).own_times.by_name}
+        assert told == pytest.approx(expected, abs=0.01)
+
+
+def calls_in(
+    begin: int, end: int, spans: list[tuple[str, float, float, dict[str, object]]], dice: np.random.Generator
+) -> None:
+    """Operators one after another in a time, each of which calls others; whoever calls is listed first."""
+    at = begin
+    while at < end and dice.random() < 0.8:
+        until = int(dice.integers(at, end + 1))
+        spans.append(plain(f"aten::op{dice.integers(6)}", at, until))
+        if until < end or at > begin:  # no two of one length
+            calls_in(at, until, spans, dice)
+        at = until + int(dice.integers(1, 3))
 
 
 def test_where_a_step_on_the_cpu_goes_is_told_by_its_operators(tmp_path: Path) -> None:
@@ -80,6 +111,7 @@ def test_sorts_are_told_and_nothing_of_them_is_sure(until: float, told: bool, tm
         assert isinstance(answer, Cleared)
         return
     assert isinstance(answer, Finding) and answer.severity is Severity.INFO and "topk" in answer.remedies[0].says
+    assert "goes into 1 sort." in answer.summary  # argsort calls sort
     assert answer.recoverable is not None
     assert (answer.recoverable.low, answer.recoverable.high) == (0.0, pytest.approx(0.1))
 
@@ -96,7 +128,13 @@ def test_products_of_64_bits_are_told_by_the_types_in_the_trace(
     assert answer.recoverable is not None and answer.evidence[0].value == pytest.approx(60)
     # Half of the products is sure to three tenths; at most six tenths of all that computes goes.
     assert answer.recoverable.low == pytest.approx(0.3 * 0.5 * 0.6)
-    assert answer.recoverable.high == pytest.approx(0.6 * 0.9)
+    assert answer.recoverable.high == pytest.approx(0.6 * 0.9) and "no product has others" in answer.summary
+
+
+def test_beside_products_of_32_bits_only_those_of_64_can_win(tmp_path: Path) -> None:
+    finding = ask(DoubleProducts(), trace_of(tmp_path, product("double", 0, 600), product("float", 600, 900)))
+    assert isinstance(finding, Finding) and "no product has others" not in finding.summary
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.6 * 0.6)
 
 
 def test_without_shapes_nothing_is_said_of_products(tmp_path: Path) -> None:
@@ -124,6 +162,7 @@ def test_gradients_of_tables_are_told_with_the_update_at_most(
     assert isinstance(finding, Finding) and finding.severity is severity
     assert finding.evidence[0].value == pytest.approx(20) and "sparse=True" in finding.remedies[0].says
     assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.4)
+    assert ("most of them zeros" in finding.summary) is (looked_up is not None)
     # 90 % of the rows were not looked up, where that is known.
     assert finding.recoverable.low == pytest.approx(0.0 if looked_up is None else 0.3 * 0.9 * 0.2)
 

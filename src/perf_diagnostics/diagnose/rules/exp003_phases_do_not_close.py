@@ -9,7 +9,7 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.wording import percent
-from perf_diagnostics.records import Gap
+from perf_diagnostics.records import STEP_FILES, Gap
 
 _MARK = Remedy("Mark the work that lies between the steps, or keep it out of the measured blocks.")
 _COPY = Remedy("Copy the run folder again from where it was measured, or measure again: files with steps are damaged.")
@@ -57,7 +57,7 @@ class PhasesDoNotClose:
             return cleared(self, f"the steps add up to the wall time within {percent(abs(error))}", self._number(error))
         which = "more" if error > 0 else "less"
         says = f"the steps add up to {percent(abs(error))} {which} than the clock around them"
-        damaged = facts.result.gap("steps") if error < 0 else None
+        damaged = facts.result.gap(STEP_FILES) if error < 0 else None
         return self._finding(facts, error, says if damaged is None else f"{says}: {damaged.why}", damaged)
 
     def _impossible(self, facts: TrialFacts) -> Finding:

@@ -12,7 +12,6 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import PRODUCTS, SOFTMAX
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import of_device
-from perf_diagnostics.diagnose.trace.own_times import OwnRows
 
 _BATCHED = ("aten::bmm", "aten::baddbmm")
 
@@ -76,19 +75,13 @@ def written_on_the_cpu(facts: TraceFacts) -> AttentionOnCpu | None:
         NotApplicable: no attention is in the trace.
         NotMeasured: the trace cannot be trusted, or holds no operators.
     """
-    found = OwnRows.of(facts)
+    own = facts.own_times
     spans, tokens = _spans(facts, facts.trace.of(Kind.OPERATOR))
     if not spans:
         _require_fused(facts)
         return None
-    inside = np.zeros(len(found.rows), np.bool_)
-    for track, times in spans.items():
-        mine = found.rows.track == track
-        inside[mine] = times.containing(found.rows.start_ns[mine] + 1) >= 0  # what begins where it ends is not in it
-    multiplies = facts.trace.named(lambda name: name in PRODUCTS)[found.rows.name]
-    whole = float(facts.wall_ns.sum())
-    work, scores = (float(found.own_ns[chosen].sum()) / whole for chosen in (inside, inside & ~multiplies))
-    return AttentionOnCpu(work, scores, tokens)
+    inside = own.within(spans)
+    return AttentionOnCpu(own.share(inside), own.share(inside & ~own.named(*PRODUCTS)), tokens)
 
 
 def _require_fused(facts: TraceFacts) -> None:

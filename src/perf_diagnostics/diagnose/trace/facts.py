@@ -18,6 +18,7 @@ from perf_diagnostics.diagnose.trace.gate import distrust
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import share_of_busy
 from perf_diagnostics.diagnose.trace.launches import Launches
+from perf_diagnostics.diagnose.trace.own_times import OwnTimes
 from perf_diagnostics.diagnose.trace.steps import Steps, steps_of
 from perf_diagnostics.diagnose.trace.updates import Update
 from perf_diagnostics.records import Int64
@@ -181,6 +182,13 @@ class TraceFacts:
     def part_of_computing(self, chosen: Bool) -> float:
         """The part of what the device computes within the steps that some of its events take, 0…1."""
         return float(self.trace.device.duration_ns[self.computing & chosen].sum()) / self.computing_ns
+
+    @cached_property
+    def own_times(self) -> OwnTimes:
+        """What operators of the CPU take themselves; NotMeasured where the trace cannot be trusted, or starts cold."""
+        self.require_sound()
+        self.require_steady()
+        return OwnTimes.of(self.launches, self.steps)
 
     @cached_property
     def update(self) -> Update | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Bool, Events, Int32, Kind
-from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.names import ENGINE
+from perf_diagnostics.diagnose.trace.steps import Steps
 from perf_diagnostics.records import Int64
 
 
@@ -23,72 +25,85 @@ class OwnTime:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnRows:
+class OwnTimes:
     """The operators of the threads that train that start within the steps, and what each takes itself, in ns.
 
-    Autograd's nodes are none.
+    Autograd's nodes are none: what they do is the operators that they call.
     """
 
+    trace: Trace
+    steps: Steps
     rows: Events
     own_ns: Int64
 
     @staticmethod
-    def of(facts: TraceFacts) -> OwnRows:
-        """Of a trace.
-
-        Raises:
-            NotMeasured: the trace cannot be trusted, or is of a cold start.
-        """
-        facts.require_sound()
-        facts.require_steady()
-        trace = facts.trace
+    def of(launches: Launches, steps: Steps) -> OwnTimes:
+        trace = launches.trace
         operators = trace.of(Kind.OPERATOR)
-        operators = operators.where(facts.launches.on_training_threads(operators))
+        operators = operators.where(launches.on_training_threads(operators))
         operators = operators.where(np.lexsort((-operators.end_ns, operators.start_ns, operators.track)))
-        own = _without_inner(operators.track, operators.start_ns, operators.end_ns)
+        own = _without_inner(operators)
         nodes = trace.named(lambda name: name.startswith(ENGINE))
-        chosen = (facts.steps.windows.containing(operators.start_ns) >= 0) & ~nodes[operators.name]
-        return OwnRows(operators.where(chosen), own[chosen])
+        chosen = (steps.windows.containing(operators.start_ns) >= 0) & ~nodes[operators.name]
+        return OwnTimes(trace, steps, operators.where(chosen), own[chosen])
 
-    def inside(self, name: str, facts: TraceFacts) -> Bool:
+    @cached_property
+    def by_name(self) -> tuple[OwnTime, ...]:
+        """Those that take the most first."""
+        names = self.trace.names
+        own_ns = np.bincount(self.rows.name, weights=self.own_ns, minlength=len(names))
+        calls = np.bincount(self.rows.name, minlength=len(names))
+        return tuple(
+            OwnTime(names[at], float(own_ns[at]) / self._whole_ns, float(calls[at]) / len(self.steps))
+            for at in np.argsort(-own_ns, kind="stable").tolist()
+            if calls[at]
+        )
+
+    def share(self, chosen: Bool) -> float:
+        """The share of the steps' time that some rows take themselves."""
+        return float(self.own_ns[chosen].sum()) / self._whole_ns
+
+    def named(self, *names: str) -> Bool:
+        """Which rows are operators of these names."""
+        chosen: Bool = self.trace.named(lambda name: name in names)[self.rows.name]
+        return chosen
+
+    def inside(self, name: str) -> Bool:
         """Which rows lie in a call of the operator of this name, on their thread."""
-        calls = self.rows.where(facts.trace.named(lambda one: one == name)[self.rows.name])
+        calls = self.rows.where(self.named(name))
+        tracks = (calls.where(calls.track == track) for track in np.unique(calls.track))
+        return self.within({int(each.track[0]): Times.union(each.start_ns, each.end_ns) for each in tracks})
+
+    def within(self, spans: dict[int, Times]) -> Bool:
+        """Which rows lie in the spans of their thread."""
         found = np.zeros(len(self.rows), np.bool_)
-        for track in np.unique(calls.track):
-            mine, theirs = self.rows.track == track, calls.where(calls.track == track)
-            times = Times.union(theirs.start_ns, theirs.end_ns)
+        for track, times in spans.items():
+            mine = self.rows.track == track
             found[mine] = times.containing(self.rows.start_ns[mine] + 1) >= 0  # what begins where it ends is not in it
         return found
 
+    @property
+    def _whole_ns(self) -> float:
+        return float((self.steps.windows.end - self.steps.windows.start).sum())
 
-def own_times(facts: TraceFacts) -> tuple[OwnTime, ...]:
-    """The operators of the threads that train, by name, those that take the most first.
 
-    Raises:
-        NotMeasured: as :meth:`OwnRows.of`.
+def _without_inner(operators: Events) -> Int64:
+    """The duration of each, less that of those right inside of it; by track, start, and the longest first.
+
+    As many are under way when one begins as have begun before it and not ended. The last one of those with one less is
+    who called it.
     """
-    found, names = OwnRows.of(facts), facts.trace.names
-    seconds = np.bincount(found.rows.name, weights=found.own_ns, minlength=len(names))
-    calls = np.bincount(found.rows.name, minlength=len(names))
-    whole = float(facts.wall_ns.sum())
-    return tuple(
-        OwnTime(names[at], float(seconds[at]) / whole, float(calls[at]) / len(facts.steps))
-        for at in np.argsort(-seconds, kind="stable").tolist()
-        if calls[at]
-    )
-
-
-def _without_inner(track: Int32, start: Int64, end: Int64) -> Int64:
-    """The duration of each, less that of those right inside of it; by track, start, and the longest first."""
-    own = (end - start).tolist()
-    under_way: list[tuple[int, int]] = []
-    last = -1
-    for at, (thread, begins, ends) in enumerate(zip(track.tolist(), start.tolist(), end.tolist(), strict=True)):
-        if thread != last:
-            under_way, last = [], thread
-        while under_way and under_way[-1][1] <= begins:
-            under_way.pop()
-        if under_way:
-            own[under_way[-1][0]] -= min(ends, under_way[-1][1]) - begins
-        under_way.append((at, ends))
-    return np.maximum(np.asarray(own, dtype=np.int64), 0)
+    # Threads one after another on one time line; what takes no time ends after it has begun.
+    span = int(operators.end_ns.max(initial=0)) + 2
+    line = operators.track.astype(np.int64) * span
+    start, end = operators.start_ns + line, np.maximum(operators.end_ns, operators.start_ns + 1) + line
+    depth = np.arange(len(operators)) - np.searchsorted(np.sort(end), start, side="right")
+    own = operators.duration_ns.astype(np.int64)
+    outer = np.flatnonzero(depth == 0)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        inner = np.flatnonzero(depth == level)
+        caller = outer[np.searchsorted(outer, inner) - 1]
+        until = np.minimum(operators.end_ns[inner], operators.end_ns[caller])
+        np.subtract.at(own, caller, until - operators.start_ns[inner])
+        outer = inner
+    return np.maximum(own, 0)

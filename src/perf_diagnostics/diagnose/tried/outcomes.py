@@ -12,6 +12,8 @@ from perf_diagnostics.diagnose.facts.settling import not_settled
 from perf_diagnostics.diagnose.finding import Finding, Remedy, Severity, Share, Tried, Trying
 from perf_diagnostics.diagnose.rule_parts.experiments import CEILING_OF, Experiment, Experiments, LeftOut, same_question
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, capped, recoverable
+from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
+from perf_diagnostics.diagnose.rules.xfr001_transfer_bound import TransferBound
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.statistics.paired import paired_ratio
 from perf_diagnostics.diagnose.statistics.welch import geometric_mean
@@ -21,11 +23,10 @@ from perf_diagnostics.records import Outcome, Trial, TrialResult
 #: With fewer pairs an interval says nothing about how the next pair would come out.
 LEAST_PAIRS = 3
 
-#: What these claim is all that the ceiling of their family takes away.
-_ALL_OF_IT = ("INP001", "XFR001")
-
-#: How bad it is where a perfect fix surely wins so much: from where on the rules warn of a wait for data or for copies.
-_WARN, _CRITICAL = 0.10, 0.20
+#: What these claim is all that the ceiling of their family takes away; from which shares on they warn, and are critical.
+_ALL_OF_IT: Mapping[str, tuple[float, float]] = {
+    rule.code: (rule.warn_share, rule.critical_share) for rule in (InputBound, TransferBound)
+}
 
 #: The change was run, and decides nothing.
 UNSURE = (Trying.INCONCLUSIVE, Trying.TOO_EARLY, Trying.NOT_SETTLED)
@@ -290,7 +291,8 @@ def _by_ceiling(finding: Finding, gain: Interval) -> Finding:
         return finding
     words = f"A perfect fix, put in its place as an experiment, {won(gain)}"
     if finding.code in _ALL_OF_IT and gain.low is not None and gain.low > finding.recoverable.high:
-        least = Severity.CRITICAL if gain.low >= _CRITICAL else Severity.WARNING if gain.low >= _WARN else Severity.INFO
+        warns, critical = _ALL_OF_IT[finding.code]
+        least = Severity.CRITICAL if gain.low >= critical else Severity.WARNING if gain.low >= warns else Severity.INFO
         return dataclasses.replace(
             finding,
             severity=max(finding.severity, least, key=SEVERITIES.index),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perf_diagnostics.errors import RecordError
-from perf_diagnostics.records import Gap, StepTable
+from perf_diagnostics.records import STEP_FILES, Gap, StepTable
 from perf_diagnostics.records.steps import NOW_AND_THEN
 from perf_diagnostics.store.files import tables
 
@@ -76,10 +76,10 @@ def _read_parts(rank: int, parts: Mapping[int, Path], expected: int, gaps: list[
         try:
             found.append(tables.steps_from_parquet(bytes_of(parts[number]), where=parts[number].name))
         except RecordError as error:
-            gaps.append(Gap("steps", f"a part was left out: {error}"))
+            gaps.append(Gap(STEP_FILES, f"a part was left out: {error}"))
     whole = max(expected, max(parts, default=0) + 1)
     if len(parts) < whole:
-        gaps.append(Gap("steps", f"rank {rank}: {whole - len(parts)} of {whole} parts are not on disk"))
+        gaps.append(Gap(STEP_FILES, f"rank {rank}: {whole - len(parts)} of {whole} parts are not on disk"))
     filled = [table.columns.keys() for table in found if len(table)]
     uneven = {name for names in filled for name in names if any(name not in other for other in filled)} - NOW_AND_THEN
     gaps.extend(Gap(name, f"rank {rank}: only some parts of the step table have it") for name in sorted(uneven))

@@ -67,7 +67,8 @@ def times(energy: RankEnergy, tables: Sequence[StepTable]) -> tuple[Int64, Int64
 
 def ranks_of(result: TrialResult, found: Mapping[int, object]) -> int:
     """How many ranks the training has, by whoever knows of the most."""
-    return max(result.ranks, *(rank + 1 for rank in found))
+    option = result.trial.options.get("ranks")
+    return max(result.ranks, option if isinstance(option, int) else 0, *(rank + 1 for rank in found))
 
 
 def listed(ranks: Sequence[int]) -> str:

@@ -13,7 +13,6 @@ from perf_diagnostics.diagnose.rules.cmp002_compute_bound import ComputeBound
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.launches import Launches
-from perf_diagnostics.diagnose.trace.own_times import own_times
 from perf_diagnostics.diagnose.wording import duration, listing, percent, percent_between
 
 #: Operators of the CPU that are named, each with at least this part of the step.
@@ -64,7 +63,7 @@ class Computing:
 
 def _mostly(facts: TraceFacts) -> str:
     """``: 47 % aten::convolution_backward and 21 % aten::mm``: those with the most time of their own."""
-    own = ask(own_times, facts) or ()
+    own = ask(lambda: facts.own_times.by_name) or ()
     most = [f"{percent(one.share)} {one.name}" for one in own[:_MOST_NAMED] if one.share >= _WORTH_NAMING]
     return f": {listing(most)}" if most else ""
 

@@ -11,10 +11,11 @@ from perf_diagnostics.diagnose.rule import Answer, cleared
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp051_sorted_for_few import SortedForFew
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.own_times import own_times
-from perf_diagnostics.diagnose.wording import percent
+from perf_diagnostics.diagnose.trace.own_times import OwnTime
+from perf_diagnostics.diagnose.wording import counted, percent
 
-_SORTS = ("aten::sort", "aten::argsort", "aten::msort", "aten::unique_dim", "aten::_unique2", "aten::kthvalue")
+#: What ``argsort``, ``msort`` and ``quantile`` call as well.
+_SORT = "aten::sort"
 
 _FEW = Remedy(
     "If only a few are read: x.topk(k), x.kthvalue(k) or x.max() find these alone. Metrics by rank (precision, recall, "
@@ -37,8 +38,8 @@ class Sorts:
         facts.require_sound()
         if facts.on_device:
             raise NotApplicable("operators", "of sorts on a device no rule is known")
-        found = [one for one in own_times(facts) if one.name in _SORTS]
-        share = sum(one.share for one in found)
+        sorts = next((one for one in facts.own_times.by_name if one.name == _SORT), OwnTime(_SORT, 0.0, 0.0))
+        share = sorts.share
         number = Evidence(metric="sorts", value=share * 100, unit="%", limit=self.limits.info_share * 100)
         if share < self.limits.info_share:
             return cleared(self, f"sorts take {percent(share)} of a step", number)
@@ -47,8 +48,8 @@ class Sorts:
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"{percent(share)} of each step goes into {sum(one.calls for one in found):.0f} calls that put "
-            "numbers in order. How many of them are read, a trace does not tell.",
+            summary=f"{percent(share)} of each step goes into {counted(round(sorts.calls), 'sort')}. How many of the "
+            "sorted numbers are read, a trace does not tell.",
             scope=facts.label,
             evidence=(number,),
             remedies=(_FEW,),

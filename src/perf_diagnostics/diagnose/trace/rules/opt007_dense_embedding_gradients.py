@@ -83,11 +83,7 @@ class ZerosOfTables:
                 limit=self.limits.info_share * 100,
             ),
             Evidence(metric="filling tables' gradients with zeros", value=share.value * 100, unit="%"),
-            *(
-                ()
-                if untouched is None
-                else (Evidence(metric="rows that a step did not touch, at least", value=untouched * 100, unit="%"),)
-            ),
+            *_left_alone(untouched),
             Evidence(
                 metric="backward of embedding tables, a step",
                 value=float(facts.calls_in_steps(operators).mean()),
@@ -128,11 +124,7 @@ class ZerosOfTables:
         share = Interval(making.value, making.value * part, most, len(facts.steps))
         numbers = (
             evidence("making gradients as large as tables", making, "%", limit=self.limits.info_share),
-            *(
-                ()
-                if untouched is None
-                else (Evidence(metric="rows that a step did not touch, at least", value=untouched * 100, unit="%"),)
-            ),
+            *_left_alone(untouched),
         )
         warns = () if untouched is None else ((Severity.WARNING, self.limits.warn_share),)
         level = grade(share, ((Severity.INFO, self.limits.info_share), *warns))
@@ -144,8 +136,9 @@ class ZerosOfTables:
             name=self.name,
             family=self.family,
             severity=level.severity,
-            summary="The gradients of embedding tables are as large as the tables, most of them zeros: to make them "
-            f"takes {percent(making.value)} of each step, and the update goes through all rows.",
+            summary="The gradients of embedding tables are as large as the tables"
+            f"{', most of them zeros' if untouched is not None and untouched > 1 / 2 else ''}: to make them takes "
+            f"{percent(making.value)} of each step, and the update goes through all rows.",
             scope=facts.label,
             evidence=numbers,
             remedies=(_sparse(""),),
@@ -156,6 +149,12 @@ class ZerosOfTables:
             ),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
         )
+
+
+def _left_alone(untouched: float | None) -> tuple[Evidence, ...]:
+    if untouched is None:
+        return ()
+    return (Evidence(metric="rows that a step did not touch, at least", value=untouched * 100, unit="%"),)
 
 
 def _updating(facts: TraceFacts) -> Interval:

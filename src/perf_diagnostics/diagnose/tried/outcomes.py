@@ -23,7 +23,7 @@ from perf_diagnostics.records import Outcome, Trial, TrialResult
 #: With fewer pairs an interval says nothing about how the next pair would come out.
 LEAST_PAIRS = 3
 
-#: What these claim is all that the ceiling of their family takes away; from which shares on they warn, and are critical.
+#: What these claim is all that the ceiling of their family takes away; the shares from which they warn, are critical.
 _ALL_OF_IT: Mapping[str, tuple[float, float]] = {
     rule.code: (rule.warn_share, rule.critical_share) for rule in (InputBound, TransferBound)
 }

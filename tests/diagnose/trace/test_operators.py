@@ -251,3 +251,15 @@ def test_cells_of_micro_batches_are_counted_by_their_passes(tmp_path: Path) -> N
 def test_gru_and_elman_cells_count_as_well(tmp_path: Path) -> None:
     for name in ("aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", "aten::_thnn_fused_lstm_cell"):
         assert f"{name} is called" in told(tmp_path, unrolled(10, 25, 40, name=name)).summary
+
+
+def test_phases_without_an_operator_ask_nothing_of_anybody(tmp_path: Path) -> None:
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.note("forward", start, start + 100)
+        builder.note("backward", start + 100, start + 200)
+        builder.operator("aten::_foreach_add_", start + 500, start + 900)  # the update, outside of both
+
+    facts = repeated(STEP, 5, fill, deviceProperties=[]).facts(tmp_path)
+    for rule in (ManySmallCalls(), GradientsInForward()):
+        answer = ask(rule, facts)
+        assert isinstance(answer, NotMeasured) and "no operators" in answer.why

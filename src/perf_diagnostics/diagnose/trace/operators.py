@@ -64,12 +64,14 @@ class Operators:
         pauses = Times.union(every.start_ns, every.end_ns, bridging=DISPATCHING_NS) - working
         rows = every.where(facts.steps.windows.containing(every.start_ns) >= 0)
         ranges = _ranges(facts)
-        if not len(rows) or not all(len(ranges[PHASES.index(phase)]) for phase in ("forward", "backward")):
-            raise NotMeasured("operators", "no operators, or no ranges of forward and backward, are in the steps")
         phase = np.full(len(rows), -1, np.int64)
         for index, times in enumerate(ranges):
             phase[times.containing(rows.start_ns + 1) >= 0] = index  # what begins where it ends is not in it
-        return Operators(facts, rows, phase, ranges, pauses)
+        found = Operators(facts, rows, phase, ranges, pauses)
+        asked = ("forward", "backward")
+        if not all(len(found.time_of(one)) for one in asked) or not found.in_phase(*asked).any():
+            raise NotMeasured("operators", "no operators, or no ranges of forward and backward, are in the steps")
+        return found
 
     def in_phase(self, *names: str) -> Bool:
         """Which rows lie in one of these phases."""

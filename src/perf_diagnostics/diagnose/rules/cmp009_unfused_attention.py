@@ -40,7 +40,8 @@ class UnfusedAttention:
         the kernel, tried on tensors of the same shapes. Elsewhere how the model's attention is written: what
         its configuration names, or whether the source of its attention modules computes softmax and never calls
         a fused operator; beside it the tokens of a sample. In a profiler window or trace: the device's time
-        between the two batched products around a softmax, forward and backward, and what of it is no product.
+        (or the CPU's operators') between the two batched products around a softmax, forward and backward, and
+        what of it is no product.
 
     Why it matters:
         The scores of eager attention grow with the square of the length, and are written and read several times.

@@ -27,7 +27,8 @@ class ConvLayout:
     What it measures:
         Whether a convolutional model keeps its filters contiguous (NCHW), in bfloat16 or float16 on a device or in any
         precision on the CPU, and on a device whether cuDNN may try its kernels (``torch.backends.cudnn.benchmark``). In
-        a profiler window the part of the device's work in kernels that turn one format into the other, from 3 % on.
+        a profiler window the part of the device's work in kernels that turn one format into the other, from 3 % on; in
+        one of the CPU, or a trace, the part of the step in copies by ``contiguous()`` beside convolutions.
 
     Why it matters:
         Tensor cores read channels last; other formats are transposed before and after each convolution. So does

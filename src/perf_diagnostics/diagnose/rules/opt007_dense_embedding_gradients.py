@@ -34,7 +34,7 @@ class DenseEmbeddingGradients:
         update takes, times that part, times the rows that were not touched, is for nothing; on a device the optimizer's
         phase stands for the update. In a profiler window or trace of a device: its time on the zeros, and, by the
         numbers that an update moves for each of these, on their update; of the rows that were not looked up, where the
-        trace tells sizes.
+        trace tells sizes. Of the CPU: the time of the operators that make such gradients, and at most the update's.
 
     Why it matters:
         The backward makes a tensor as large as the table and fills it with zeros, and the optimizer reads and writes

@@ -158,7 +158,7 @@ class StepDataflow(Watcher):
         self._unseen.end()
         try:
             for one in self._passes:
-                one.derived.needed |= self._is_for_update(one)
+                self._looks_at_update(one)
         except FAULTS as fault:
             self._why_not = in_words(fault)
 
@@ -352,19 +352,19 @@ class StepDataflow(Watcher):
     def no_passes(self, why: str) -> None:
         """Then all that the engine does counts as training."""
 
-    def _is_for_update(self, one: _Pass) -> bool:
-        """Whether parameters may be updated by what a pass gave: those of which no backward has left a gradient, or
-        whose gradient is made of it.
+    def _looks_at_update(self, one: _Pass) -> None:
+        """A pass is needed for parameters of which no backward has left a gradient: it may update them. So is what made
+        a parameter's gradient.
         """
         for leaf in (weak() for weak in one.leaves):
             if leaf is None:
                 continue
             if leaf.grad is None:
-                return True
+                one.derived.needed = True
+                return
             held = self._known(leaf.grad)
             if held is not None and held.writer >= 0:
                 self._columns.trained.add(held.writer)
-        return False
 
     def _see_forward(self, call: _Call, seconds: float) -> None:
         columns, storages, traits, ran = self._columns, self._storages, call.traits, call.ran

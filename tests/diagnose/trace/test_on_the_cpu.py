@@ -116,6 +116,19 @@ def test_sorts_are_told_and_nothing_of_them_is_sure(until: float, told: bool, tm
     assert (answer.recoverable.low, answer.recoverable.high) == (0.0, pytest.approx(0.1))
 
 
+def test_a_sort_now_and_then_is_not_told_of_every_step(tmp_path: Path) -> None:
+    starts: list[float] = []
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        starts.append(start)
+        begin, end = (0, 900) if len(starts) == 3 else (0, 500)
+        builder.operator("aten::sort" if len(starts) == 3 else "aten::mm", start + begin, start + end)
+
+    answer = ask(Sorts(), repeated(STEP, 5, fill, deviceProperties=[]).facts(tmp_path))
+    assert isinstance(answer, Finding)
+    assert answer.summary.startswith("18 % of each step goes into sorts, on average: some steps have none. How many")
+
+
 @pytest.mark.parametrize(("kind", "severity"), [("float", None), ("double", Severity.WARNING)])
 def test_products_of_64_bits_are_told_by_the_types_in_the_trace(
     kind: str, severity: Severity | None, tmp_path: Path

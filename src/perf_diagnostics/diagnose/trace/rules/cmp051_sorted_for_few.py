@@ -43,13 +43,15 @@ class Sorts:
         number = Evidence(metric="sorts", value=share * 100, unit="%", limit=self.limits.info_share * 100)
         if share < self.limits.info_share:
             return cleared(self, f"sorts take {percent(share)} of a step", number)
+        calls = round(sorts.calls)
+        many = counted(calls, "sort") if calls else "sorts, on average: some steps have none"
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"{percent(share)} of each step goes into {counted(round(sorts.calls), 'sort')}. How many of the "
-            "sorted numbers are read, a trace does not tell.",
+            summary=f"{percent(share)} of each step goes into {many}. How many of the sorted numbers are read, a trace "
+            "does not tell.",
             scope=facts.label,
             evidence=(number,),
             remedies=(_FEW,),

@@ -40,7 +40,7 @@ class Graph(torch.nn.Module):
             sent = self.message(x.index_select(0, self.begins))
         else:
             sent = self.message(x).index_select(0, self.begins)
-        return self.last(torch.zeros_like(x).index_add(0, self.ends, sent))
+        return self.last(torch.zeros_like(x).index_add(0, self.ends, sent) / 64)
 
 
 class Patches(torch.nn.Module):
@@ -301,7 +301,7 @@ class Neighbours(torch.nn.Module):
         x = self.inner(x)
         for _ in range(10):
             near = x[self.near] if self.by_index else x.index_select(0, self.near)
-            x = x + near.view(64, 128, 32).mean(1)
+            x = (x + near.view(64, 128, 32).mean(1)) / 2
         return self.last(x)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perf_diagnostics.diagnose.trace.kernels import Row, phases, top_kernels, top_operators
+from perf_diagnostics.diagnose.trace.kernels import Row, top_kernels, top_operators
 from tests.diagnose.trace.builder import BACKWARD, MATRIX, POINTWISE, TraceBuilder
 
 
@@ -37,23 +37,3 @@ def test_operators_of_the_cpu_are_ordered_by_their_own_time(tmp_path):
         Row("aten::mm", 1, 0, 480_000),
         Row("aten::add", 1, 0, 10_000),
     )
-
-
-def test_phases_come_from_annotations_and_the_backward_pass_also_from_autograd(tmp_path):
-    builder = TraceBuilder().step(1, 0, 1000).note("## forward ##", 0, 200).note("Optimizer.step#SGD.step", 600, 700)
-    builder.operator("autograd::engine::evaluate_function: MmBackward0", 250, 400, tid=BACKWARD)
-    builder.operator("autograd::engine::evaluate_function: AddBackward0", 450, 500, tid=BACKWARD)
-    builder.kernel(10, 100, 300).kernel(300, 310, 600, tid=BACKWARD).kernel(610, 650, 660)
-    facts = builder.facts(tmp_path)
-
-    assert phases(facts.launches, facts.steps.windows) == (
-        Row("forward", 1, 200_000, 200_000),
-        Row("backward", 1, 290_000, 250_000),
-        Row("optimizer", 1, 10_000, 100_000),
-    )
-
-
-def test_without_annotations_no_phase_is_made_up(tmp_path):
-    facts = TraceBuilder().step(1, 0, 1000).kernel(10, 100, 300).facts(tmp_path)
-
-    assert phases(facts.launches, facts.steps.windows) == ()

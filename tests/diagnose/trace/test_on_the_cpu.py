@@ -15,6 +15,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import Writt
 from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
 from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import DoubleProducts
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
+from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
 from perf_diagnostics.diagnose.trace.rules.opt007_dense_embedding_gradients import ZerosOfTables
 from tests.diagnose.trace.builder import TraceBuilder, ask, repeated
 
@@ -226,3 +227,45 @@ def test_copies_into_another_order_beside_convolutions_are_told(
     assert isinstance(answer, Finding) and answer.severity is severity and answer.recoverable is not None
     assert (answer.recoverable.low, answer.recoverable.high) == (0.0, pytest.approx(1.3 * until / 1000))
     assert isinstance(ask(LayoutChanges(), trace_of(tmp_path, *copies, plain("aten::mm", 600, 900))), NotApplicable)
+
+
+@pytest.mark.parametrize(
+    ("kind", "until", "severity"),
+    [
+        ("AdamW", 300, Severity.WARNING),  # 13 of 20 passes over 30 % of the step: 19.5 %
+        ("AdamW", 200, Severity.INFO),
+        ("SGD", 300, Severity.INFO),
+        ("AdamW", 40, None),
+        ("NAdam", 300, None),
+    ],
+)
+def test_an_update_that_is_not_fused_is_told_with_its_passes(
+    kind: str, until: float, severity: Severity | None, tmp_path: Path
+) -> None:
+    facts = trace_of(
+        tmp_path,
+        plain(f"Optimizer.step#{kind}.step", 0, until),
+        plain("aten::addcdiv_", 0, until / 2),
+        plain("aten::addcdiv_", until / 2, until),
+        plain("aten::mm", 300, 1000),
+    )
+    answer = ask(LaunchesInOptimizer(), facts)
+    if severity is None:
+        assert isinstance(answer, Cleared if kind == "AdamW" else NotMeasured)
+        return
+    assert isinstance(answer, Finding) and answer.severity is severity
+    assert f"({kind}) takes {until / 10:.0f} % of each step, with 2 operators for 2 tensors" in answer.summary
+    assert answer.remedies[0].change == {"optimizer_implementation": "fused"}
+    assert answer.recoverable is not None and answer.recoverable.high == pytest.approx(1.25 * until / 1000)
+    assert answer.recoverable.low == pytest.approx(0.8 * 0.65 * until / 1000 if kind == "AdamW" else 0.0)
+
+
+def test_a_fused_update_is_as_fast_as_it_gets(tmp_path: Path) -> None:
+    facts = trace_of(
+        tmp_path,
+        plain("Optimizer.step#AdamW.step", 0, 300),
+        plain("aten::_fused_adamw_", 0, 300),
+        plain("aten::mm", 300, 1000),
+    )
+    answer = ask(LaunchesInOptimizer(), facts)
+    assert isinstance(answer, Cleared) and "fused" in answer.summary

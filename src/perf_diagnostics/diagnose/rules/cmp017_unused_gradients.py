@@ -24,7 +24,8 @@ class UnusedGradients:
         beside those that the optimizers do: a teacher that is not frozen, a body of which only the head is trained. And
         which operators of their backwards lead to nothing but such parameters, or parameters whose gradients were
         dropped before their own optimizer stepped (a generator's, from the loss of its critic), with their time where
-        it runs on the CPU.
+        it runs on the CPU. In a profiler window or trace: how many gradients a backward pass writes, and how many
+        tensors the steps update at most, by the optimizer's operators.
 
     Why it matters:
         Their part of the backward is work for nothing, activations are kept for it, and the gradients take as much
@@ -39,7 +40,9 @@ class UnusedGradients:
         A script that updates these parameters itself, or reads their gradients, uses them; nobody sees that. An
         optimizer that is made later in the training is not known yet. The time is that of one or two of the first
         steps. What an operator computes for an unused gradient beside a used one (a critic's weights in the
-        generator's backward) is not told apart, and not counted. Adding up gradients that nobody clears, and memory
+        generator's backward) is not told apart, and not counted. In a trace nobody knows which layers it is: the gain
+        is that of the first or of the last ones of a pass, and nothing of it is sure. An optimizer that steps now and
+        then, and in no recorded step, is not seen. Adding up gradients that nobody clears, and memory
         that is kept for the backward, are in the upper end of the gain alone.
     """
 

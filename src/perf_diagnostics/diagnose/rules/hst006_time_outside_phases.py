@@ -44,7 +44,9 @@ class TimeOutsidePhases:
         There also how much of it the loop's own thread computed at least: its CPU time beyond that of all phases.
         Where the thread's stack was looked at, what of it the method asks for: lines that the loss depends on, and that
         depend on the model in turn (a target network's or a teacher's forward, pseudo-labels, rollouts), by the
-        program's text; and averages of parameters. Only the rest is a fault by its share.
+        program's text; and averages of parameters. Only the rest is a fault by its share. In a profiler window or
+        trace: operators that run between the phases, where autograd's numbers tell which forward each backward goes
+        back to; what they are for nobody knows, so they are only mentioned.
 
     Why it matters:
         Preparing or tokenising a batch after it was loaded, logging, metrics, callbacks, saving: all of it keeps the

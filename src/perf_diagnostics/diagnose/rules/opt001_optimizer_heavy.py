@@ -65,7 +65,8 @@ class OptimizerHeavy:
         much of the time could be saved is not known and the finding says so. In a profiler window or trace of a device:
         how many kernels the optimizer launches for each gradient, how long the device waits for these launches, and,
         of Adam and AdamW that are not fused, the device's time on the update times the passes over memory that a fused
-        one leaves out: 13 reads and writes of 20 (AdamW). What a closure does within ``step()`` is none of it.
+        one leaves out: 13 reads and writes of 20 (AdamW). What a closure does within ``step()`` is none of it. Of a
+        trace of the CPU the update's own time, times these passes.
 
     Why it matters:
         An update costs the same for one sample as for a thousand. Small batches pay it most often, and a loop over

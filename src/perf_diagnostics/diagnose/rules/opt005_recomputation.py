@@ -19,7 +19,8 @@ class Recomputation:
 
     What it measures:
         The share of the step's operations that are done again: forward operators that run inside the backward pass,
-        counted on an uncompiled copy. Beside it, how much of the memory is in use.
+        counted on an uncompiled copy. Beside it, how much of the memory is in use. In a profiler window or trace: the
+        time of operators that autograd keeps gradients of while it evaluates a node, whose own operators have none.
 
     Why it matters:
         Activation checkpointing buys memory with time, typically 20 to 25 % of it. While most of the memory is free,

@@ -40,8 +40,10 @@ class Events:
     """Columns of equal length, one row an event, ordered by start.
 
     ``start_ns`` and ``end_ns`` count from the trace's first event; ``name`` is an index into :attr:`Trace.names`;
-    ``track`` numbers threads and streams; ``correlation`` links a launch to what it launched (-1: not recorded).
-    ``size`` is what a copy or a set moves in bytes, and for a kernel the blocks of its grid (-1: not recorded).
+    ``track`` numbers threads and streams. ``correlation`` links a launch to what it launched, and an operator to the
+    node that autograd makes for it next, in the order of a thread's calls (-1: not recorded, or gradients were off).
+    ``size`` is what a copy or a set moves in bytes, for a kernel the blocks of its grid, and for an operator on lists
+    the tensors of its first one (-1: not recorded).
     ``told`` is an index: into :attr:`Trace.inputs` for an operator, into :attr:`Trace.messages` for a collective, on
     the host or on the device (-1: not recorded, or not kept).
     """

@@ -18,9 +18,10 @@ from perf_diagnostics.diagnose.trace.gate import distrust
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import share_of_busy
 from perf_diagnostics.diagnose.trace.launches import Launches
+from perf_diagnostics.diagnose.trace.nodes import GRADIENT, Nodes
 from perf_diagnostics.diagnose.trace.own_times import OwnTimes
 from perf_diagnostics.diagnose.trace.steps import Steps, steps_of
-from perf_diagnostics.diagnose.trace.updates import Update
+from perf_diagnostics.diagnose.trace.updates import Update, UpdateOnHost
 from perf_diagnostics.records import Int64
 
 #: Fewer steps than this have no interval, and no verdict is drawn from them.
@@ -28,9 +29,6 @@ LEAST_STEPS = 3
 
 #: From so many steps on, batch means allow for autocorrelation; fewer cannot show any.
 _ENOUGH_FOR_BATCHES = 20
-
-#: How autograd notes that it writes the gradient of one parameter.
-_GRADIENT = "torch::autograd::AccumulateGrad"
 
 #: Names of operators, ranges, Python functions and kernels of which a training has some: of a backward pass, or of the
 #: update of its parameters.
@@ -191,9 +189,28 @@ class TraceFacts:
         return OwnTimes.of(self.launches, self.steps)
 
     @cached_property
+    def nodes(self) -> Nodes | None:
+        """Autograd's nodes; None where nobody noted any."""
+        return Nodes.of(self.launches)
+
+    def require_nodes(self) -> Nodes:
+        """Raise NotMeasured where no backward pass is in the trace, or no steps are told apart."""
+        self.require_sound()
+        if not self.steps.marked:
+            raise NotMeasured("steps", "no steps are marked in the trace")
+        if self.nodes is None:
+            raise NotMeasured("autograd_nodes", "no node of autograd's is in the trace, so no backward pass is known")
+        return self.nodes
+
+    @cached_property
     def update(self) -> Update | None:
         """The optimizer's update; None where no range of it lies in the trace."""
         return Update.of(self.launches, self.computing, self.computing_ns)
+
+    @cached_property
+    def update_on_host(self) -> UpdateOnHost | None:
+        """What the host does for it; None where no range of it lies in the trace."""
+        return UpdateOnHost.of(self.launches, self.steps.on_host)
 
     def kernel_share(self, chosen: Bool) -> float:
         """The share of the device's busy time that some of its events take."""
@@ -230,7 +247,7 @@ class TraceFacts:
     def gradients_a_step(self) -> float | None:
         """How many parameters' gradients the backward pass of a step writes; None where autograd noted none."""
         operators = self.trace.of(Kind.OPERATOR)
-        noted = self.trace.named(lambda name: name == _GRADIENT)
+        noted = self.trace.named(lambda name: name == GRADIENT)
         written = operators.where(noted[operators.name])
         count = self.calls_in_steps(written)
         return float(count.mean()) if count.any() else None

@@ -26,6 +26,9 @@ COMMUNICATION = "record_param_comms"
 #: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
 SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, COMMUNICATION))
 
+#: How the names of operators begin that take lists of tensors: an optimizer's, for all of its parameters at once.
+LISTED = ("aten::_foreach_", "aten::_fused_")
+
 #: Bytes of an element, by the names that torch gives its types in traces.
 _ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
     {
@@ -108,6 +111,14 @@ def _sound(key: tuple[Any, Any, Any]) -> bool:
         len(one) <= _MOST_DIMENSIONS and all(type(n) is int and 0 <= n < _LARGEST for n in one)
         for one in (*sizes, *strides)
     )
+
+
+def tensors_listed(about: Mapping[str, Any]) -> int:
+    """How many tensors the first list holds that an operator takes; -1 where its arguments do not tell."""
+    sizes = about.get("Input Dims")
+    first = sizes[0] if isinstance(sizes, list) and sizes else None
+    # Of a list of tensors the sizes of each are told, as a list.
+    return len(first) if isinstance(first, list) and first and all(isinstance(one, list) for one in first) else -1
 
 
 def message_of(about: Mapping[str, Any]) -> Message | None:

@@ -1,4 +1,4 @@
-"""What takes the time by name: kernels, outermost operators, and the annotated phases of a step."""
+"""What takes the time by name: kernels and outermost operators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from perf_diagnostics.records import Float64, Int64
 
 #: Lines of a table; the rest is too small to act on.
 MOST_ROWS = 10
-
-#: Two operators of one phase that are further apart belong to two passes (judgement).
-_SAME_PASS_NS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -50,29 +47,6 @@ def top_operators(launches: Launches, windows: Times) -> tuple[Row, ...]:
     order = np.lexsort((-host, -on_device))[:MOST_ROWS]
     names = launches.trace.names
     return tuple(Row(names[i], int(count[i]), int(on_device[i]), int(host[i])) for i in order if count[i])
-
-
-def phases(launches: Launches, windows: Times) -> tuple[Row, ...]:
-    """Forward, backward and optimizer, as far as annotated: host time of the range, device time launched inside.
-
-    The backward pass needs no annotation: autograd names its operators.
-    """
-    trace = launches.trace
-    annotations = trace.of(Kind.ANNOTATION)
-    operators = trace.of(Kind.OPERATOR)
-    engine = trace.named(lambda name: name.startswith("autograd::engine"))
-    found: list[Row] = []
-    for phase in ("forward", "backward", "optimizer"):
-        rows = annotations.where(launches.names.phase(phase, annotations))
-        ranges = Times.union(rows.start_ns, rows.end_ns)
-        if phase == "backward" and not len(ranges):
-            rows = operators.where(engine[operators.name])
-            ranges = Times.union(rows.start_ns, rows.end_ns, bridging=_SAME_PASS_NS)
-        ranges = ranges & windows
-        if len(ranges):
-            device_ns = int(trace.device.duration_ns[launched_in(launches, ranges)].sum())
-            found.append(Row(phase, len(ranges), device_ns, ranges.total_ns))
-    return tuple(found)
 
 
 def launched_in(launches: Launches, times: Times) -> Bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,14 +14,12 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import outermost
 from perf_diagnostics.diagnose.trace.names import ENGINE
+from perf_diagnostics.diagnose.trace.phases import Phases
 from perf_diagnostics.records import Int64
 
 #: Phases that a range of the trace may name, in the order in which an inner one is taken for an outer one's part: a
 #: framework calls forward and backward inside of the optimizer's step.
 PHASES = ("optimizer", "forward", "backward")
-
-#: What may come between a forward and its backward besides the loss.
-_OTHERS = ("data_wait", "transfer", "other")
 
 #: Names in a table; the rest is too small to act on.
 MOST_NAMES = 3
@@ -48,7 +45,8 @@ class Operators:
 
         Raises:
             NotApplicable: something ran on a device.
-            NotMeasured: the trace cannot be trusted, marks no steps or no forward and backward, or has no operators.
+            NotMeasured: the trace cannot be trusted, marks no steps, tells of no forward and backward, or has no
+                operators.
         """
         facts.require_sound()
         facts.require_steady()
@@ -63,14 +61,18 @@ class Operators:
         # Short pauses are the interpreter's way to the next one.
         pauses = Times.union(every.start_ns, every.end_ns, bridging=DISPATCHING_NS) - working
         rows = every.where(facts.steps.windows.containing(every.start_ns) >= 0)
-        ranges = _ranges(facts)
+        phases = Phases.of(facts)
+        ranges = (phases.optimizer, phases.forward, phases.backward)
         phase = np.full(len(rows), -1, np.int64)
         for index, times in enumerate(ranges):
             phase[times.containing(rows.start_ns + 1) >= 0] = index  # what begins where it ends is not in it
         found = Operators(facts, rows, phase, ranges, pauses)
         asked = ("forward", "backward")
         if not all(len(found.time_of(one)) for one in asked) or not found.in_phase(*asked).any():
-            raise NotMeasured("operators", "no operators, or no ranges of forward and backward, are in the steps")
+            raise NotMeasured(
+                "operators",
+                "no operators are in the steps, or nothing tells when forward and backward went on",
+            )
         return found
 
     def in_phase(self, *names: str) -> Bool:
@@ -131,36 +133,3 @@ class Operators:
             for i in np.argsort(-total, kind="stable")[:MOST_NAMES]
             if count[i]
         )
-
-
-def _ranges(facts: TraceFacts) -> tuple[Times, ...]:
-    """When each of :data:`PHASES` went on, by the ranges that name it; the loss after a forward is forward."""
-    annotations = facts.trace.of(Kind.ANNOTATION)
-    annotations = annotations.where(facts.launches.on_training_threads(annotations))
-    names, found = facts.launches.names, []
-    for phase in PHASES:
-        rows = annotations.where(names.phase(phase, annotations))
-        found.append(Times.union(rows.start_ns, rows.end_ns))
-    # Gradients are often set to zero in between.
-    optimizer, forward, backward = found
-    losses = _losses(forward, backward, _borders(facts, annotations, (forward, backward))) - optimizer
-    return optimizer, forward | losses, backward
-
-
-def _borders(facts: TraceFacts, annotations: Events, found: Sequence[Times]) -> Int64:
-    """When any phase but the optimizer begins."""
-    chosen = facts.trace.named(lambda name: name in _OTHERS)
-    others = annotations.start_ns[chosen[annotations.name]]
-    others = np.concatenate((others, annotations.start_ns[facts.launches.names.data_wait(annotations)]))
-    return np.sort(np.concatenate((others, *(times.start for times in found))))
-
-
-def _losses(forward: Times, backward: Times, borders: Int64) -> Times:
-    """What lies between a forward and its backward, where nothing else begins in between."""
-    if not len(forward) or not len(backward):
-        return Times.none()
-    index = np.searchsorted(borders, forward.end)
-    known = index < borders.size
-    following = borders[np.minimum(index, borders.size - 1)]
-    into = known & np.isin(following, backward.start)
-    return Times.union(forward.end[into], following[into])

@@ -11,6 +11,7 @@ from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.names import ENGINE
+from perf_diagnostics.diagnose.trace.nesting import by_thread, callers
 from perf_diagnostics.diagnose.trace.steps import Steps
 from perf_diagnostics.records import Int64
 
@@ -41,7 +42,7 @@ class OwnTimes:
         trace = launches.trace
         operators = trace.of(Kind.OPERATOR)
         operators = operators.where(launches.on_training_threads(operators))
-        operators = operators.where(np.lexsort((-operators.end_ns, operators.start_ns, operators.track)))
+        operators = by_thread(operators)
         own = _without_inner(operators)
         nodes = trace.named(lambda name: name.startswith(ENGINE))
         chosen = (steps.windows.containing(operators.start_ns) >= 0) & ~nodes[operators.name]
@@ -88,22 +89,11 @@ class OwnTimes:
 
 
 def _without_inner(operators: Events) -> Int64:
-    """The duration of each, less that of those right inside of it; by track, start, and the longest first.
-
-    As many are under way when one begins as have begun before it and not ended. The last one of those with one less is
-    who called it.
-    """
-    # Threads one after another on one time line; what takes no time ends after it has begun.
-    span = int(operators.end_ns.max(initial=0)) + 2
-    line = operators.track.astype(np.int64) * span
-    start, end = operators.start_ns + line, np.maximum(operators.end_ns, operators.start_ns + 1) + line
-    depth = np.arange(len(operators)) - np.searchsorted(np.sort(end), start, side="right")
+    """The duration of each, less that of those right inside of it; ordered as by thread."""
+    caller = callers(operators)
+    inner = np.flatnonzero(caller >= 0)
+    caller = caller[inner]
     own = operators.duration_ns.astype(np.int64)
-    outer = np.flatnonzero(depth == 0)
-    for level in range(1, int(depth.max(initial=0)) + 1):
-        inner = np.flatnonzero(depth == level)
-        caller = outer[np.searchsorted(outer, inner) - 1]
-        until = np.minimum(operators.end_ns[inner], operators.end_ns[caller])
-        np.subtract.at(own, caller, until - operators.start_ns[inner])
-        outer = inner
+    until = np.minimum(operators.end_ns[inner], operators.end_ns[caller])
+    np.subtract.at(own, caller, until - operators.start_ns[inner])
     return np.maximum(own, 0)

@@ -12,10 +12,6 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.records import Float64, Int64
 
-#: What all that a backward pass calls lies in. Traces of a torch that did not name it (before 1.10) tell of no passes:
-#: what adds gradients up between two nodes looks like another forward there.
-_ENGINE = "autograd::engine"
-
 #: From so many backward passes a step on batches are accumulated: halfway from one to two, as COM009 has it.
 ACCUMULATED = 1.5
 
@@ -65,7 +61,8 @@ def passes_of(facts: TraceFacts) -> Passes | None:
     Raises:
         NotMeasured: the trace cannot be trusted, or is a cold start.
     """
-    ranges = _annotated(facts) or _by_autograd(facts)
+    nodes = facts.nodes
+    ranges = _annotated(facts) or (None if nodes is None else nodes.passes)
     if not ranges:
         return None
     launches, device = facts.launches, facts.trace.device
@@ -95,25 +92,3 @@ def _annotated(facts: TraceFacts) -> Times | None:
     annotations = facts.trace.of(Kind.ANNOTATION)
     rows = annotations.where(facts.launches.names.phase("backward", annotations))
     return Times.union(rows.start_ns, rows.end_ns) if len(rows) else None
-
-
-def _by_autograd(facts: TraceFacts) -> Times | None:
-    """When autograd's engine went on, without pauses in which a thread that trains began an operator outside of it.
-
-    Whoever calls ``backward()`` waits for it: what begins meanwhile is a part of the engine's operators (hooks,
-    activations that are computed again), and what does not is the next batch's forward.
-    """
-    operators = facts.trace.of(Kind.OPERATOR)
-    names = facts.trace.named(lambda name: name.startswith(_ENGINE))
-    if not names.size or not names[operators.name].any():
-        return None
-    of_autograd = names[operators.name]
-    going_on = Times.union(operators.start_ns[of_autograd], operators.end_ns[of_autograd])
-    others = operators.where(~of_autograd & facts.launches.on_training_threads(operators))
-    others = others.where(going_on.containing(others.start_ns) < 0)
-    # A new pass begins where one of them lies between a piece and the piece before it.
-    before = np.searchsorted(np.sort(others.start_ns), going_on.start)
-    begins = np.concatenate(([True], np.diff(before) > 0))
-    first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(going_on)) - 1
-    return Times(going_on.start[first], going_on.end[last])

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import DEVICE_KINDS, Events, Kind, Trace
-from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, MOST_KINDS, SHAPED, Message, SeenInputs, message_of
+from perf_diagnostics.diagnose.trace.inputs import (
+    COMMUNICATION,
+    LISTED,
+    MOST_KINDS,
+    SHAPED,
+    Message,
+    SeenInputs,
+    message_of,
+    tensors_listed,
+)
 from perf_diagnostics.diagnose.trace.json_stream import CHUNK, events
 from perf_diagnostics.diagnose.trace.other_files import EXPECTED, by_processes
 from perf_diagnostics.errors import RecordError
@@ -46,7 +55,7 @@ _ANNOTATED = ("ProfilerStep#", "enumerate(", "Optimizer.", "## ")
 #: Entries beside the events that are kept; others (they hold host and job names) are not.
 _ABOUT = ("distributedInfo", "deviceProperties", "schemaVersion")
 
-#: What is known of an event that is neither a call, nor on the device, nor among the operators that are looked at.
+#: What is known of an event that is neither a call, nor an operator, nor on the device.
 _NOTHING = (-1, -1, -1)
 
 #: More bytes or blocks than this is a broken number.
@@ -139,8 +148,10 @@ class _Columns:
             if kind is Kind.OPERATOR and name.startswith(_ANNOTATED):
                 kind = Kind.ANNOTATION
             correlation, size, told = _NOTHING
-            if kind >= Kind.RUNTIME or name in SHAPED:
-                correlation, size, told = self._details(kind, name, item.get("args") or {})
+            if kind is Kind.OPERATOR:
+                correlation, size, told = self._of_operator(name, item.get("args") or {})
+            elif kind >= Kind.RUNTIME:
+                correlation, size, told = self._details(kind, item.get("args") or {})
             named = self._names.setdefault(name, len(self._names))
             track = self._track_number((item.get("pid"), item.get("tid")))
             # The only value not checked yet comes first, so that columns never differ in length.
@@ -167,12 +178,15 @@ class _Columns:
             self._unread[str(category or "")] += 1
             self._processes.add(str(item.get("pid")))
 
-    def _details(self, kind: Kind, name: str, about: Mapping[str, Any]) -> tuple[Any, int, int]:
-        """An event's correlation (not checked yet), its size, and the number of its inputs or of its message."""
-        if kind < Kind.RUNTIME:
-            if name == COMMUNICATION:
-                return -1, -1, self._message(about)
-            return -1, -1, self._inputs.number(about)
+    def _of_operator(self, name: str, about: Mapping[str, Any]) -> tuple[Any, int, int]:
+        """An operator's number (not checked yet), the tensors in its list, and the number of its inputs or message."""
+        number = about.get("Sequence number", -1)
+        if name in SHAPED:
+            return number, -1, self._message(about) if name == COMMUNICATION else self._inputs.number(about)
+        return number, tensors_listed(about) if name.startswith(LISTED) else -1, -1
+
+    def _details(self, kind: Kind, about: Mapping[str, Any]) -> tuple[Any, int, int]:
+        """A call's or device event's correlation (not checked yet), its size, and the number of its message."""
         told = self._message(about) if "Collective name" in about else -1
         return about.get("correlation", -1), _size(kind, about) if kind >= Kind.KERNEL else -1, told
 

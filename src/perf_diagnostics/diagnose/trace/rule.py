@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.kernels import launched_in
 
 
 class TraceRule(Named, Protocol):
@@ -91,6 +92,13 @@ def of_the_step(facts: TraceFacts, work: float) -> Interval:
     computing = facts.share(Part.COMPUTE).value
     with_pauses = computing + facts.share(Part.SWITCHING).value
     return Interval(work * computing, work * computing, work * with_pauses, len(facts.steps))
+
+
+def share_of_work(facts: TraceFacts, times: Times) -> Interval:
+    """The share of the step of what runs in a set of the host's time: of a device, what is launched in it computes."""
+    if facts.on_device:
+        return of_the_step(facts, facts.part_of_computing(launched_in(facts.launches, times)))
+    return facts.share_of(times)
 
 
 def claims_of(facts: TraceFacts, times: Times) -> dict[str, float]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Trace
+from perf_diagnostics.diagnose.trace.inputs import LISTED
 from perf_diagnostics.diagnose.trace.intervals import Times
-from perf_diagnostics.diagnose.trace.kernels import launched_in
+from perf_diagnostics.diagnose.trace.kernels import launched_in, outermost
 from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.records import Int64
@@ -24,6 +25,9 @@ _FUSED = re.compile(
     r"^aten::_fused_(adam|adamw|sgd|adagrad)_?$|Fused(Adam|Sgd|Adagrad)|AdamFunctor|fused_adam|kOptimizer|^triton_",
     re.IGNORECASE,
 )
+
+#: Operators that update all tensors of their first list.
+_AT_ONCE = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
 #: Kernels of torch's that go over memory once for each operation of an update.
 _PASSES = re.compile(r"multi_tensor_apply_kernel|elementwise_kernel")
@@ -55,17 +59,10 @@ class Update:
             computing: the device's events that its work is counted by.
             computing_ns: their durations together, more than 0.
         """
-        trace = launches.trace
-        annotations = trace.of(Kind.ANNOTATION)
-        told = trace.named(_STEP.match)
-        ranges = annotations.where(told[annotations.name])
-        if not len(ranges):
-            ranges = annotations.where(launches.names.phase("optimizer", annotations))
+        trace, ranges = launches.trace, _ranges(launches)
         if not len(ranges):
             return None
         times = Times.union(_without_closure(launches, ranges), ranges.end_ns)
-        steps = (_STEP.match(trace.names[name]) for name in np.unique(ranges.name).tolist())
-        kinds = {step[1] for step in steps if step is not None}
         mine = launched_in(launches, times) & computing
         operators = trace.of(Kind.OPERATOR)
         inside = operators.where(times.containing(operators.start_ns) >= 0)
@@ -77,13 +74,86 @@ class Update:
 
         return cls(
             times=times,
-            kind=kinds.pop() if len(kinds) == 1 else "",
+            kind=_kind(trace, ranges),
             fused=any(_FUSED.search(trace.names[name]) for name in names),
             launched=mine,
             work=part(mine),
             # Without operators nobody knows whether a closure lies inside.
             passes=part(mine & once[trace.device.name]) if len(operators) else 0.0,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateOnHost:
+    """What the host does for the update in the steps.
+
+    ``times`` and ``kind`` are those of :class:`Update`; ``rows`` the outermost operators in it, and ``tensors`` how
+    many parameters it updates, in the step with the most of them (None: not told).
+    """
+
+    times: Times
+    kind: str
+    rows: Events
+    tensors: int | None
+
+    @classmethod
+    def of(cls, launches: Launches, windows: Times) -> UpdateOnHost | None:
+        """None where no range of an optimizer lies in the trace.
+
+        Args:
+            launches: of the trace.
+            windows: the steps, on the host.
+        """
+        trace, ranges = launches.trace, _ranges(launches)
+        if not len(ranges):
+            return None
+        times = Times.union(_without_closure(launches, ranges), ranges.end_ns)
+        rows, _ = outermost(launches, trace.of(Kind.OPERATOR))
+        # What begins where it ends is not in it.
+        rows = rows.where((times.containing(rows.start_ns + 1) >= 0) & (windows.containing(rows.start_ns) >= 0))
+        return cls(times, _kind(trace, ranges), rows, _tensors(trace, rows, windows))
+
+    def fused(self, trace: Trace) -> bool:
+        """Whether any of its operators updates in one pass."""
+        return any(_FUSED.search(trace.names[name]) for name in np.unique(self.rows.name).tolist())
+
+
+def _ranges(launches: Launches) -> Events:
+    """Torch's own ranges around ``step()``, else those that somebody named."""
+    annotations = launches.trace.of(Kind.ANNOTATION)
+    told = launches.trace.named(_STEP.match)
+    ranges = annotations.where(told[annotations.name])
+    return ranges if len(ranges) else annotations.where(launches.names.phase("optimizer", annotations))
+
+
+def _kind(trace: Trace, ranges: Events) -> str:
+    steps = (_STEP.match(trace.names[name]) for name in np.unique(ranges.name).tolist())
+    kinds = {step[1] for step in steps if step is not None}
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _tensors(trace: Trace, rows: Events, windows: Times) -> int | None:
+    """Adam and its kin end each tensor's update with ``addcdiv_``; SGD adds to each one, and with momentum multiplies
+    and adds to its average before. (torch 2.13, _single_tensor_* and _multi_tensor_*.)
+    """
+    step = windows.containing(rows.start_ns)
+    listed = trace.named(lambda name: name.startswith(LISTED))[rows.name]
+    if not len(rows) or (rows.size[listed] < 0).any():
+        return None
+    size = np.where(listed, rows.size, 1)
+
+    def counted(*names: str) -> Int64:
+        """Tensors that operators of these names take in each step."""
+        chosen = trace.named(lambda name: name.removeprefix("aten::") in names)[rows.name]
+        return np.bincount(step[chosen], weights=size[chosen], minlength=len(windows)).astype(np.int64)
+
+    divided = counted("addcdiv_", "_foreach_addcdiv_", *_AT_ONCE)
+    if divided.any():
+        return int(divided.max())
+    lists = counted("_foreach_mul_")
+    lists = lists if lists.any() else counted("_foreach_add_")
+    found = int((counted("add_") - counted("mul_") + lists).max())
+    return found if found > 0 else None
 
 
 def _without_closure(launches: Launches, ranges: Events) -> Int64:

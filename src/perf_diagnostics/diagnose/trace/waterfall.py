@@ -9,7 +9,8 @@ from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.devices import Devices
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.kernels import Row, phases, top_kernels, top_operators
+from perf_diagnostics.diagnose.trace.kernels import Row, top_kernels, top_operators
+from perf_diagnostics.diagnose.trace.phases import phase_rows
 from perf_diagnostics.records import Json
 
 #: The parts that a step has without a device as well.
@@ -84,7 +85,7 @@ def waterfall_of(facts: TraceFacts) -> Waterfall | None:
         delay_s=ask(lambda: facts.delay_s),
         kernels=top_kernels(facts.launches, windows),
         operators=top_operators(facts.launches, on_host),
-        phases=phases(facts.launches, on_host),
+        phases=phase_rows(facts),
     )
 
 

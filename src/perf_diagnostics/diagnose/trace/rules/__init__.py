@@ -13,6 +13,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChang
 from perf_diagnostics.diagnose.trace.rules.cmp014_tiny_kernels import TinyKernels
 from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelVariance
 from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import DoubleProducts
+from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import GradientsNotUpdated
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
@@ -27,12 +28,14 @@ from perf_diagnostics.diagnose.trace.rules.hst001_launch_bound import LaunchBoun
 from perf_diagnostics.diagnose.trace.rules.hst002_synchronisation_tax import Waits
 from perf_diagnostics.diagnose.trace.rules.hst003_allocation_churn import AllocationChurn
 from perf_diagnostics.diagnose.trace.rules.hst004_host_work import HostWork
+from perf_diagnostics.diagnose.trace.rules.hst006_time_outside_phases import OperatorsOutsidePhases
 from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
 from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
 from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForInput
 from perf_diagnostics.diagnose.trace.rules.inp007_preprocessing_in_the_loop import Preprocessing
 from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
 from perf_diagnostics.diagnose.trace.rules.opt003_optimizer_synchronises import WaitsInOptimizer
+from perf_diagnostics.diagnose.trace.rules.opt005_recomputation import ForwardAgain
 from perf_diagnostics.diagnose.trace.rules.opt007_dense_embedding_gradients import ZerosOfTables
 from perf_diagnostics.diagnose.trace.rules.xfr001_transfer_bound import ExposedCopies
 from perf_diagnostics.diagnose.trace.rules.xfr002_pageable_copies import PageableCopies
@@ -52,10 +55,12 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     Waits(),
     AllocationChurn(),
     HostWork(),
+    OperatorsOutsidePhases(),
     ManySmallCalls(),
     UnexplainedGap(),
     LaunchesInOptimizer(),
     WaitsInOptimizer(),
+    ForwardAgain(),
     ZerosOfTables(),
     CommunicationBound(),
     Straggler(),
@@ -74,5 +79,6 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     Sorts(),
     TinyKernels(),
     KernelVariance(),
+    GradientsNotUpdated(),
     GradientsInForward(),
 )

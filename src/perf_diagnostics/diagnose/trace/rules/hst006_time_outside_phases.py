@@ -1,0 +1,106 @@
+"""HST006 for traces: operators that belong neither to forward and backward nor to the update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured
+from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
+from perf_diagnostics.diagnose.trace.events import Events
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.kernels import launched_in
+from perf_diagnostics.diagnose.trace.phases import Phases
+from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.wording import listing, mean_count, percent
+from perf_diagnostics.records import Int64
+
+#: Operators that are named.
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class OperatorsOutsidePhases:
+    """Operators run before the forward and after the backward that are not the optimizer's."""
+
+    code: ClassVar[str] = TimeOutsidePhases.code
+    name: ClassVar[str] = TimeOutsidePhases.name
+    family: ClassVar[Family] = TimeOutsidePhases.family
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    info_share: float = field(default=0.05, metadata=limit("share of the step to mention", "judgement"))
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_steady()
+        nodes = facts.require_nodes()
+        phases = Phases.of(facts)
+        if not len(phases.forward) or not len(phases.optimizer):
+            raise NotMeasured("phases", "nothing tells when the forward and the optimizer went on")
+        if facts.launches.names.graph(facts.trace.runtime).any():
+            raise NotMeasured("phases", "the device runs graphs: what is in them, no operator tells")
+        rows = nodes.others
+        inside = phases.forward | phases.backward | phases.optimizer | facts.split.host.loading
+        # What begins where one ends is not in it.
+        outside = (inside.containing(rows.start_ns + 1) < 0) & (facts.steps.on_host.containing(rows.start_ns) >= 0)
+        rows = rows.where(outside)
+        times = Times.union(rows.start_ns, rows.end_ns) - inside
+        share = share_of_work(facts, times)
+        number = evidence("operators outside of forward, backward and update", share, "%", limit=self.info_share)
+        if share.value < self.info_share:
+            says = f"operators outside of forward, backward and update take {percent(share.value)} of a step"
+            return cleared(self, says, number)
+        many = mean_count(float(facts.calls_in_steps(rows).mean()))
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=f"{percent(share.value)} of each step goes into {many} operators that belong neither to forward "
+            f"and backward nor to the update, {_where(phases, rows)}: {listing(_most(facts, rows))}.",
+            scope=facts.label,
+            evidence=(number,),
+            remedies=(
+                Remedy(
+                    "Averages of parameters, and norms of gradients: all tensors at once (torch._foreach_lerp_, "
+                    "torch.optim.swa_utils.AveragedModel, clip_grad_norm_ with foreach=True)."
+                ),
+                Remedy(
+                    "Metrics and what is logged: from few numbers, or not in each step. Preparing of batches: in the "
+                    "loader's workers."
+                ),
+            ),
+            # Some of it the method may need as it is.
+            recoverable=recoverable(Interval(share.value, 0.0, share.high, share.n), self.family),
+            confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
+        )
+
+
+def _where(phases: Phases, rows: Events) -> str:
+    """Before the update or after it, by where most of the time lies."""
+    waits_for_update = _last_end(phases.backward, rows.start_ns) > _last_end(phases.optimizer, rows.start_ns)
+    before = float(rows.duration_ns[waits_for_update].sum()) > float(rows.duration_ns.sum()) / 2
+    return f"most of it {'between backward and update' if before else 'after the update'}"
+
+
+def _last_end(times: Times, at: Int64) -> Int64:
+    """When the last interval ended before each point; -1 where none did."""
+    ends = np.append(np.int64(-1), times.end)
+    return ends[np.searchsorted(times.end, at, side="right")]
+
+
+def _most(facts: TraceFacts, rows: Events) -> list[str]:
+    """The operators that take the most, with what they call, or what they launch."""
+    device = facts.trace.device
+    took = {}
+    for name in np.unique(rows.name).tolist():
+        mine = rows.where(rows.name == name)
+        times = Times.union(mine.start_ns, mine.end_ns)
+        launched = launched_in(facts.launches, times)
+        took[facts.trace.names[name]] = device.duration_ns[launched].sum() if facts.on_device else times.total_ns
+    return sorted(took, key=lambda name: -took[name])[:_MOST_NAMED]

@@ -1,0 +1,214 @@
+"""What torch's own profiler writes of autograd's nodes, and what is made of it: small trainings recorded here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.checkpoint import checkpoint
+
+from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
+from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.phases import Phases
+from perf_diagnostics.diagnose.trace.reader import read_trace
+from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import GradientsNotUpdated
+from perf_diagnostics.diagnose.trace.rules.hst006_time_outside_phases import OperatorsOutsidePhases
+from perf_diagnostics.diagnose.trace.rules.opt005_recomputation import ForwardAgain
+from tests.diagnose.trace.builder import ask
+
+X = torch.randn(64, 128)
+
+
+def net(depth: int = 2) -> nn.Sequential:
+    return nn.Sequential(*[part for _ in range(depth) for part in (nn.Linear(128, 128), nn.Tanh())])
+
+
+def recorded(step: Callable[[], None], folder: Path, *, shapes: bool = True, steps: int = 3) -> TraceFacts:
+    """So many steps, after one that is not recorded."""
+    path = folder / "trace.json"
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        record_shapes=shapes,
+        schedule=schedule(wait=0, warmup=1, active=steps, repeat=1),
+        on_trace_ready=lambda recorder: recorder.export_chrome_trace(str(path)),
+    ) as recorder:
+        for _ in range(1 + steps):
+            step()
+            recorder.step()
+    return TraceFacts.of(read_trace(path))
+
+
+def training(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    def step() -> None:
+        model(X).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def test_forward_backward_and_update_follow_each_other(tmp_path: Path) -> None:
+    model = net()
+    facts = recorded(training(model, torch.optim.AdamW(model.parameters())), tmp_path)
+    phases = Phases.of(facts)
+    assert len(phases.forward) == len(phases.backward) == len(facts.steps)
+    assert (phases.forward.end == phases.backward.start).all()
+    # step() and zero_grad()
+    assert len(phases.optimizer) == 2 * len(facts.steps)
+    assert (phases.backward.end < phases.optimizer.start[::2]).all()
+    assert not len(facts.require_nodes().again)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_layers_are_seen_a_second_time(reentrant: bool, tmp_path: Path) -> None:
+    model, given = net(4), X.clone().requires_grad_()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        out = given
+        for part in model:
+            out = checkpoint(part, out, use_reentrant=reentrant)
+        out.square().mean().backward()
+        optimizer.step()
+
+    facts = recorded(step, tmp_path)
+    nodes = facts.require_nodes()
+    # Each layer's forward once more: eight of them in each of three passes.
+    again = nodes.again
+    assert 3 * 8 <= len(again) <= 3 * 16
+    assert all(nodes.passes.containing(again.start) >= 0)
+    finding = ask(ForwardAgain(info_share=0.001), facts)
+    assert isinstance(finding, Finding) and finding.severity is Severity.INFO
+    assert finding.recoverable is not None and finding.recoverable.low == 0.0
+    if reentrant:  # what is detached there is a leaf, and no parameter
+        assert isinstance(ask(GradientsNotUpdated(), facts), NotMeasured)
+
+
+def test_a_gradient_that_is_derived_again_is_no_second_forward(tmp_path: Path) -> None:
+    model, given = net(), X.clone().requires_grad_()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        loss = model(given).mean()
+        (slope,) = torch.autograd.grad(loss, given, create_graph=True)
+        (loss + slope.square().sum()).backward()
+        optimizer.step()
+
+    facts = recorded(step, tmp_path)
+    assert not len(facts.require_nodes().again)
+    assert isinstance(ask(GradientsNotUpdated(), facts), Cleared)  # but for the input's own, which is one
+
+
+def test_the_forward_of_a_later_pass_may_lie_before_an_earlier_one(tmp_path: Path) -> None:
+    maker, critic = net(6), net(1)
+    makers, critics = torch.optim.Adam(maker.parameters()), torch.optim.Adam(critic.parameters())
+
+    def step() -> None:
+        made = maker(X)
+        critics.zero_grad()
+        critic(made.detach()).mean().backward()
+        critics.step()
+        makers.zero_grad()
+        critic(made).mean().backward()
+        makers.step()
+
+    facts = recorded(step, tmp_path)
+    phases = Phases.of(facts)
+    linear = facts.trace.of(0).where(facts.trace.named(lambda name: name == "aten::linear")[facts.trace.of(0).name])
+    assert len(linear) == 3 * (6 + 1 + 1)
+    assert (phases.forward.containing(linear.start_ns) >= 0).all()
+    # The critic's gradients of the second pass are dropped, and yet no more are written than two updates take.
+    assert isinstance(ask(GradientsNotUpdated(), facts), Cleared)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (torch.optim.SGD, {"lr": 0.1}),
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4}),
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "foreach": True}),
+        (torch.optim.SGD, {"lr": 0.1, "foreach": True}),
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "fused": True}),
+        (torch.optim.Adam, {}),
+        (torch.optim.AdamW, {"foreach": True}),
+        (torch.optim.AdamW, {"fused": True, "amsgrad": True}),
+        (torch.optim.Adagrad, {}),
+        (torch.optim.RMSprop, {"momentum": 0.9}),
+    ],
+)
+def test_what_no_optimizer_updates_is_counted(
+    kind: type[torch.optim.Optimizer], given: dict[str, object], tmp_path: Path
+) -> None:
+    student, teacher = net(), net(3)
+    optimizer = kind(student.parameters(), **given)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (student(X) - teacher(X)).square().mean().backward()
+        optimizer.step()
+
+    finding = ask(GradientsNotUpdated(), recorded(step, tmp_path))
+    assert isinstance(finding, Finding) and finding.severity is Severity.WARNING
+    assert [one.value for one in finding.evidence[1:]] == [10, 4]
+    assert finding.recoverable is not None and finding.recoverable.low == 0.0 < finding.recoverable.high
+
+    teacher.requires_grad_(False)
+    assert isinstance(ask(GradientsNotUpdated(), recorded(step, tmp_path)), Cleared)
+
+
+def test_without_shapes_lists_of_tensors_are_not_counted(tmp_path: Path) -> None:
+    model = net()
+    facts = recorded(training(model, torch.optim.AdamW(model.parameters(), fused=True)), tmp_path, shapes=False)
+    answer = ask(GradientsNotUpdated(), facts)
+    assert isinstance(answer, NotMeasured) and "record_shapes" in answer.why
+
+
+def test_accumulated_batches_write_each_gradient_once_a_pass(tmp_path: Path) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        for _ in range(3):
+            model(X).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    facts = recorded(step, tmp_path)
+    assert len(facts.require_nodes().passes) == 9
+    assert isinstance(ask(GradientsNotUpdated(), facts), Cleared)
+
+
+@pytest.mark.parametrize(("clips", "where"), [(True, "between backward and update"), (False, "after the update")])
+def test_operators_of_no_phase_are_told_with_their_place(clips: bool, where: str, tmp_path: Path) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+    mean = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def step() -> None:
+        model(X).square().mean().backward()
+        if clips:
+            for _ in range(20):
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if not clips:
+            for _ in range(20):
+                for name, value in model.state_dict().items():
+                    mean[name] = mean[name] * 0.9 + value.clone() * 0.1
+
+    finding = ask(OperatorsOutsidePhases(), recorded(step, tmp_path))
+    assert isinstance(finding, Finding) and finding.severity is Severity.INFO
+    assert f"most of it {where}: " in finding.summary
+    assert ("aten::clone" in finding.summary) is not clips
+    assert finding.recoverable is not None and finding.recoverable.low == 0.0
+
+
+def test_a_plain_training_has_nothing_outside_of_its_phases(tmp_path: Path) -> None:
+    model = net(8)
+    facts = recorded(training(model, torch.optim.SGD(model.parameters(), lr=0.01, fused=True)), tmp_path)
+    assert isinstance(ask(OperatorsOutsidePhases(), facts), Cleared)

@@ -200,3 +200,48 @@ def test_what_grows_by_far_more_than_the_model_is_warned_of_though_the_model_gro
     for other in (0.05 * (1 + LINE), 0.0002 + 0.1 * LINE):
         pace = found(ask_trial(RULE, **trial(**model, other=other)))
         assert pace.severity is Severity.INFO and pace.recoverable.low == 0 and "backward" in pace.claims
+
+
+# -- what is done every so many steps
+
+#: Something that is done in one of 20 steps, 15 times in all.
+BEATS = np.arange(N) % 20 == 13
+
+
+def rollouts(first_s, last_s):
+    times = np.full(N, 0.0005)
+    times[BEATS] = np.linspace(first_s, last_s, int(BEATS.sum()))
+    return times
+
+
+def test_what_takes_longer_each_time_is_told_although_most_steps_have_none_of_it():
+    # 15 times 0.2 to 1.2 s: 0.5 above the first on average, of 0.1 s for each of 300 steps, and 0.7 s for each of 15.
+    finding = found(RULE.check(with_looks(OTHER, other=rollouts(0.2, 1.2))))
+    assert finding.severity is Severity.WARNING
+    assert "grows each time that something is done there, every 20 steps, by 7" in finding.summary
+    lost = number(finding, "above the level of the first steps")
+    assert lost.value == pytest.approx(100 * 15 * 0.5 / (300 * 0.1005 + 15 * 0.7), rel=0.05)
+    assert number(finding, "outside of all phases at the last time").value == pytest.approx(1200, rel=0.05)
+    # Of the last 20 steps, 2.01 s and the last 1.2: one second more than at first.
+    assert number(finding, "grown, of the last steps").value == pytest.approx(100 * 1.0 / (2.01 + 1.2), rel=0.05)
+    assert finding.lines[0].place.text == LOGS.text
+
+
+def test_where_all_of_it_takes_longer_it_may_be_more_of_the_same():
+    longer = (("backward", 0, [100] * 10), ("other", 1, GROWING), ("other", 2, GROWING))
+    finding = found(RULE.check(with_looks(longer, other=rollouts(0.2, 1.2))))
+    assert finding.severity is Severity.INFO and finding.recoverable.low == 0.0
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        rollouts(0.7, 0.9),
+        rollouts(1.2, 0.2),
+        np.where(np.arange(N) > 150, rollouts(1.0, 1.0), rollouts(0.2, 0.2)),
+        np.where(np.arange(N) > 120, 0.0005, rollouts(0.2, 1.2)),  # seven times
+    ],
+    ids=["little", "falls", "a new level", "too few"],
+)
+def test_what_returns_and_hardly_grows_is_clear(times):
+    clear(RULE.check(with_looks(OTHER, other=times)))

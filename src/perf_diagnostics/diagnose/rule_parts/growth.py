@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts
+from perf_diagnostics.diagnose.rule_parts.stalls import rhythm_outside
 from perf_diagnostics.diagnose.statistics.rising import Rising, rising
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
@@ -21,17 +22,24 @@ _BEHIND = 0.5
 #: Work beside the model that grows by more than so many times what the model does is not for longer batches.
 _BEYOND = 3.0
 
+#: Of a beat there are few, and others' load may lie on the last ones: it has to grow to so many times of what it was.
+_GROWN = 1.5
+
 #: What grows to so many times of what it was at first is no clock, and no other program's load.
 _NO_MACHINE = 2.0
 
 
 @dataclass(frozen=True)
 class GrowingPhase:
-    """A phase, how it rose in s, and which part of all time lay above its first steps' level."""
+    """A phase, how it rose in s, and which part of all time lay above its first steps' level.
+
+    ``every``: in one of so many steps, at what returns with this rhythm.
+    """
 
     phase: Phase
     rise: Rising
     lost: Interval
+    every: int = 1
 
     @property
     def relative(self) -> float:
@@ -46,6 +54,9 @@ class GrowingPhase:
 
 def growing_phases(facts: TrialFacts) -> tuple[GrowingPhase, ...]:
     """The phases that surely rise over the trial, the one that lost most first; empty where all rise alike.
+
+    Where none does from step to step, that which rises from one beat to the next of what is done outside of the phases
+    every so many steps.
 
     A machine that slows down (clocks, other users) slows all phases in proportion. So one of some weight has to stay
     behind, unless what rises became twice as long.
@@ -65,10 +76,25 @@ def growing_phases(facts: TrialFacts) -> tuple[GrowingPhase, ...]:
             found.append(GrowingPhase(phase, rise, rise.above.scaled(1e9 * wall.size / float(wall.sum()))))
     found.sort(key=lambda one: -one.lost.value)
     if not found:
-        return ()
+        beating = _growing_at_beats(facts, wall)
+        return () if beating is None else (beating,)
     most = max(one.relative for one in found)
     own = most >= _NO_MACHINE - 1 or any(one < _BEHIND * most for one in relative)
     return tuple(found) if own else ()
+
+
+def _growing_at_beats(facts: TrialFacts, wall: Float64) -> GrowingPhase | None:
+    """What returns outside of all phases and takes longer each time: a rollout, an evaluation, a step of a report."""
+    beating = rhythm_outside(facts)
+    period, times = None if beating is None else beating.period, facts.table.phase_ns(Phase.OTHER)
+    if period is None or times is None:
+        return None
+    at_beats = times[period.beats] / 1e9
+    rise = rising(at_beats, least_in_block=1)
+    if rise is None or rise.last < _GROWN * rise.first:
+        return None
+    lost = rise.above.scaled(1e9 * at_beats.size / float(wall.sum()))
+    return GrowingPhase(Phase.OTHER, rise, lost, every=period.steps)
 
 
 def grows_with_forward(facts: TrialFacts) -> bool:

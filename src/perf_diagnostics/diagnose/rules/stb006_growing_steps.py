@@ -14,7 +14,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severit
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.against_growth import against_growth, carries_graph
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rule_parts.growing_lines import GrowingLine, growing_lines
+from perf_diagnostics.diagnose.rule_parts.growing_lines import GrowingLine, grow_alone, growing_lines
 from perf_diagnostics.diagnose.rule_parts.growth import (
     GrowingPhase,
     growing_phases,
@@ -37,9 +37,11 @@ class GrowingSteps:
     What it measures:
         The lower quartiles of ten equal parts of the trial, of each phase's time and of the time outside of all phases:
         where a parabola through them surely rises, goes on rising at the end, and describes them better than two levels
-        do. What it lost is the time above the level of the first steps, over all time, with the interval that the
-        quartiles' scatter leaves. Where the thread's stack was looked at, the lines that take more of the step in the
-        last third of the time than in the first, and which part of the phase's growth each of them has.
+        do. Where none rises by the step, that what is done outside of the phases every so many steps takes longer each
+        time, half as long again at the end. What it lost is the time above the level of the first steps, over all time,
+        with the interval that the quartiles' scatter leaves. Where the thread's stack was looked at, the lines that
+        take more of the step in the last third of the time than in the first, and which part of the phase's growth each
+        of them has.
 
     Why it matters:
         Twice the steps take four times as long. What looks harmless in a trial of a thousand steps is most of a
@@ -55,7 +57,8 @@ class GrowingSteps:
         slows all phases alike, of which nothing is said here (EXP004). A curriculum that trains on more and more is
         meant so: where backward takes longer with forward it is only mentioned, unless the optimizer or what is outside
         of the phases grows by three times as much as both, and then that is told alone. How it will go on is not known:
-        a list that is emptied after each pass grows only so long.
+        a list that is emptied after each pass grows only so long. What is done every so many steps may be more of the
+        same each time (longer episodes): unless one part of it was seen to grow alone, it is only mentioned.
     """
 
     code: ClassVar[str] = "STB006"
@@ -96,13 +99,16 @@ class GrowingSteps:
             # The line that starts a backward says nothing of what it does, which is what forward did.
             lines |= {Phase.BACKWARD: (), Phase.FORWARD: growing_lines(facts, Phase.FORWARD)}
         named = sorted((line for found in lines.values() for line in found), key=lambda one: -one.line.share.value)
-        at_end = min(1.0, sum(one.rise.last - one.rise.first for one in growing) / _last_step_s(facts))
+        rare = growing[0].every > 1
+        at_end = min(1.0, sum(one.grown_s / one.every for one in growing) / _last_step_s(facts, growing[0].every))
+        # Longer episodes and longer evaluations are more of the same work.
+        more_often = rare and not grow_alone(facts, growing[0].phase, lines[growing[0].phase])
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             # More and more work for the model is as often meant as not: a curriculum.
-            severity=Severity.INFO if more_work else graded.severity,
+            severity=Severity.INFO if more_work or more_often else graded.severity,
             summary=f"The {_how(growing[0])}{_also(growing[1:])}: {percent(at_end)} of the last steps, and "
             f"{percent_between(share)} of all time, lie above the level of the first."
             f"{'' if with_forward else _carried(facts, growing)}",
@@ -114,7 +120,7 @@ class GrowingSteps:
                 *_parts(named[:_MOST_LINES]),
             ),
             remedies=against_growth([(one.phase, lines[one.phase]) for one in growing], with_forward=with_forward),
-            recoverable=recoverable(share, self.family, realised=0.0 if more_work else None),
+            recoverable=recoverable(share, self.family, realised=0.0 if more_work or more_often else None),
             # That no steady part was found is what the finding itself is about: nothing is taken off for it.
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage),
             claims={str(one.phase): one.lost.value for one in growing},
@@ -124,15 +130,18 @@ class GrowingSteps:
         )
 
 
-def _last_step_s(facts: TrialFacts) -> float:
-    """The median step of the last tenth, in s."""
+def _last_step_s(facts: TrialFacts, every: int) -> float:
+    """The median step of the last tenth, in s; where what grows lies in one of ``every`` steps, the mean of so many."""
+    if every > 1:
+        return float(facts.step_times_s[-every:].mean())
     return float(np.median(np.array_split(facts.step_times_s, 10)[-1]))
 
 
 def _how(one: GrowingPhase) -> str:
     rise = one.rise
+    when = "with every step" if one.every == 1 else f"each time that something is done there, every {one.every} steps"
     return (
-        f"time {PLACES[one.phase]} grows with every step, by {duration(rise.per_value)} on average, from "
+        f"time {PLACES[one.phase]} grows {when}, by {duration(rise.per_value)} on average, from "
         f"{duration(rise.first)} to {duration(rise.last)}"
     )
 
@@ -152,11 +161,11 @@ def _carried(facts: TrialFacts, growing: Sequence[GrowingPhase]) -> str:
 
 
 def _numbers(one: GrowingPhase) -> tuple[Evidence, ...]:
-    where = PLACES[one.phase]
+    where, what = PLACES[one.phase], "step" if one.every == 1 else "time"
     return (
-        Evidence(metric=f"{where} at the first step", value=one.rise.first * 1e3, unit="ms"),
-        Evidence(metric=f"{where} at the last step", value=one.rise.last * 1e3, unit="ms"),
-        Evidence(metric=f"{where}, more from step to step", value=one.rise.per_value * 1e6, unit="µs"),
+        Evidence(metric=f"{where} at the first {what}", value=one.rise.first * 1e3, unit="ms"),
+        Evidence(metric=f"{where} at the last {what}", value=one.rise.last * 1e3, unit="ms"),
+        Evidence(metric=f"{where}, more from {what} to {what}", value=one.rise.per_value * 1e6, unit="µs"),
     )
 
 

@@ -44,20 +44,24 @@ class Rising:
     above: Interval
 
 
-def rising(values: ArrayLike) -> Rising | None:
+def rising(values: ArrayLike, *, least_in_block: int = LEAST_IN_BLOCK) -> Rising | None:
     """How a series of shape ``(n,)`` rises, all along and little by little; None where it does not surely do so.
 
     None of it is negative. Surely: the 95 % interval of how far its mean lies above the first value excludes 0, by
     Student's t on what the parabola leaves, widened by its correlation. Little by little: two levels do not describe
     the blocks better.
+
+    Args:
+        values: shape ``(n,)``.
+        least_in_block: so many make one of ten blocks at least; one is enough where each value is a mean or a sum.
     """
     series = np.asarray(values, dtype=np.float64)
     n = series.size
-    if n < LEAST_IN_BLOCK * BATCHES:
+    if n < least_in_block * BATCHES:
         return None
     blocks = np.array_split(series, BATCHES)
-    levels = np.array([float(np.quantile(block, 0.25)) for block in blocks])
-    at = (np.arange(BATCHES) + 0.5) / BATCHES  # 0 is the first value, 1 the last
+    levels = np.array([_level(block) for block in blocks])
+    at = np.array([float(block.mean()) for block in np.array_split(np.arange(n) / (n - 1), BATCHES)])
     fits = [_parabola(np.delete(at, out), np.delete(levels, out)) for out in range(BATCHES)]
     fitted, left, inverse = min(fits, key=lambda fit: float(fit[1] @ fit[1]))
     _, slope, bend = (float(one) for one in fitted)
@@ -68,7 +72,7 @@ def rising(values: ArrayLike) -> Rising | None:
     varies = unexplained + float(np.var(slope * at + bend * at**2)) * (BATCHES - 1)
     if unexplained > (1 - EXPLAINS) * varies or unexplained >= _of_two_levels(levels):
         return None
-    mean = np.array([0.0, 1 / 2, 1 / 3])  # of the parabola, above its value at 0
+    mean = np.array([0.0, 1 / 2, 1 / 3])  # of the parabola, above its value at 0, the first one; 1 is the last
     error = math.sqrt(unexplained / _DEGREES * float(mean @ inverse @ mean)) * widening(left)
     half = student_quantile(_DEGREES) * error
     if float(mean @ fitted) - half <= 0:
@@ -80,6 +84,11 @@ def rising(values: ArrayLike) -> Rising | None:
     most = max(whole, float(np.mean([np.median(block) for block in blocks])))
     above = Interval(whole - first, max(0.0, whole - first - half), min(most, most - first + half), n)
     return Rising(first, last, (last - first) / (n - 1), above)
+
+
+def _level(block: Float64) -> float:
+    """The lower quartile; of few values, of which none tells what undisturbed ones are, the median."""
+    return float(np.quantile(block, 0.25 if block.size >= LEAST_IN_BLOCK else 0.5))
 
 
 def _parabola(at: Float64, levels: Float64) -> tuple[Float64, Float64, Float64]:

@@ -73,7 +73,7 @@ PLANTS = (
         "gradients-last",
         "a script whose gradients fade on their way back through time, into denormal numbers",
         dose="0.4 times as large from each of 128 positions to the one before, 128 numbers",
-        steps=(40, 100),
+        steps=(28, 70),
         slower_by=1.3,
     ),
     _plant(

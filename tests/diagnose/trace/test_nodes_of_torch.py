@@ -14,10 +14,13 @@ from torch.utils.checkpoint import checkpoint
 from perf_diagnostics.diagnose.finding import Cleared, Finding, Severity
 from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.loops import Loop
+from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.phases import Phases
 from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import GradientsNotUpdated
 from perf_diagnostics.diagnose.trace.rules.hst006_time_outside_phases import OperatorsOutsidePhases
+from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
 from perf_diagnostics.diagnose.trace.rules.opt005_recomputation import ForwardAgain
 from tests.diagnose.trace.builder import ask
 
@@ -212,3 +215,42 @@ def test_a_plain_training_has_nothing_outside_of_its_phases(tmp_path: Path) -> N
     model = net(8)
     facts = recorded(training(model, torch.optim.SGD(model.parameters(), lr=0.01, fused=True)), tmp_path)
     assert isinstance(ask(OperatorsOutsidePhases(), facts), Cleared)
+
+
+class Means(nn.Module):
+    """The mean of each of 40 groups of rows, by a loop or at once."""
+
+    def __init__(self, *, loops: bool) -> None:
+        super().__init__()
+        self.loops, self.inner, self.last = loops, nn.Linear(128, 64), nn.Linear(64, 1)
+        self.group = torch.arange(64) % 40
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.inner(x)
+        if self.loops:
+            return self.last(torch.stack([x[self.group == one].mean(0) for one in range(40)]))
+        return self.last(torch.zeros(40, 64).index_add(0, self.group, x) / 2)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_a_loop_is_known_by_operators_that_are_called_equally_often(loops: bool, tmp_path: Path) -> None:
+    model = Means(loops=loops)
+    facts = recorded(training(model, torch.optim.SGD(model.parameters(), lr=0.01, fused=True)), tmp_path)
+    answer = ask(ManySmallCalls(warn_share=1.0, loop_share=0.05), facts)
+    if not loops:
+        assert isinstance(answer, Cleared)
+        return
+    assert isinstance(answer, Finding) and answer.severity is Severity.WARNING
+    assert "A loop in Python goes round 4" in answer.summary and "aten::index" in answer.summary
+    # eq, index and mean, and that of the loss.
+    assert answer.evidence[1].value == 3 * 40 + 1
+    assert answer.claims["backward"] > 0
+    assert answer.recoverable is not None and "index_add_" in answer.remedies[0].says
+
+
+def test_layers_that_are_called_equally_often_are_no_loop(tmp_path: Path) -> None:
+    model = net(20)
+    facts = recorded(training(model, torch.optim.SGD(model.parameters(), lr=0.01, fused=True)), tmp_path)
+    loop = Loop.of(Operators.of(facts))
+    assert loop is not None and loop.rounds == 20
+    assert isinstance(ask(ManySmallCalls(warn_share=1.0, loop_share=0.05), facts), Cleared)

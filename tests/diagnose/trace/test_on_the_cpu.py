@@ -256,7 +256,7 @@ def test_an_update_that_is_not_fused_is_told_with_its_passes(
     assert isinstance(answer, Finding) and answer.severity is severity
     assert f"({kind}) takes {until / 10:.0f} % of each step, with 2 operators for 2 tensors" in answer.summary
     assert answer.remedies[0].change == {"optimizer_implementation": "fused"}
-    assert answer.recoverable is not None and answer.recoverable.high == pytest.approx(1.25 * until / 1000)
+    assert answer.recoverable is not None and answer.recoverable.high == pytest.approx(until / 1000)
     assert answer.recoverable.low == pytest.approx(0.8 * 0.65 * until / 1000 if kind == "AdamW" else 0.0)
 
 

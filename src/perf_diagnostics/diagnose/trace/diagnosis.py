@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.reader import read_trace
 from perf_diagnostics.diagnose.trace.rules import TRACE_RULES
 from perf_diagnostics.diagnose.trace.thresholds import configured_traces
 from perf_diagnostics.diagnose.trace.waterfall import Waterfall, waterfall_of
+from perf_diagnostics.diagnose.tried.indirect import widened
 from perf_diagnostics.diagnose.verdict import suspected, verdict, would_decide
 from perf_diagnostics.diagnose.wording import listing
 from perf_diagnostics.errors import InvalidSettings
@@ -58,7 +59,7 @@ def diagnose_traces(
         if rule.looks_at == "ranks":
             replies: list[tuple[str, Reply]] = [("", answered(rule.check, ranks))]
         else:
-            replies = [(rank.label, answered(rule.check, rank)) for rank in ranks]
+            replies = [(rank.label, _with_what_the_rest_wins(rank, answered(rule.check, rank))) for rank in ranks]
         findings = [reply for _, reply in replies if isinstance(reply, Finding)]
         cleared = [reply for _, reply in replies if isinstance(reply, Cleared)]
         if findings:
@@ -86,6 +87,10 @@ def diagnose_traces(
         takes_settings=False,
     )
     return TraceDiagnosis(diagnosis, tuple(waterfall_of(rank) for rank in ranks))
+
+
+def _with_what_the_rest_wins(rank: TraceFacts, reply: Reply) -> Reply:
+    return widened(reply) if isinstance(reply, Finding) and not rank.on_device else reply
 
 
 def _largest_riddle_first(ordered: Sequence[Placed]) -> tuple[Placed, ...]:

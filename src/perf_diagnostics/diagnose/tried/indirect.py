@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from perf_diagnostics.diagnose.asking import Placed
 from perf_diagnostics.diagnose.facts.facts import SweepFacts
-from perf_diagnostics.diagnose.finding import Share
+from perf_diagnostics.diagnose.finding import Finding
 
 #: What the rest of the step won with a fault's removal, over the rest and over the part that the fault took: the 90th
 #: percentile of 58 planted faults whose fix was run in alternating turns (two cores, torch 2.13, 28 Nov 2026) is 0.43,
@@ -25,12 +25,14 @@ def with_indirect_gains(placed: Sequence[Placed], sweep: SweepFacts) -> tuple[Pl
     """
     on_cpu = {group.label for group in sweep.groups if group.points and not group.recommended.trials[0].on_accelerator}
     return tuple(
-        dataclasses.replace(item, finding=dataclasses.replace(item.finding, recoverable=_widened(gain)))
-        if item.group in on_cpu and (gain := item.finding.recoverable) is not None and not gain.measured
-        else item
-        for item in placed
+        dataclasses.replace(item, finding=widened(item.finding)) if item.group in on_cpu else item for item in placed
     )
 
 
-def _widened(gain: Share) -> Share:
-    return dataclasses.replace(gain, high=gain.high + INDIRECT * gain.high * (1 - gain.high))
+def widened(finding: Finding) -> Finding:
+    """A finding about training on a CPU with what the rest may win in the upper end of its gain."""
+    gain = finding.recoverable
+    if gain is None or gain.measured:
+        return finding
+    high = gain.high + INDIRECT * gain.high * (1 - gain.high)
+    return dataclasses.replace(finding, recoverable=dataclasses.replace(gain, high=high))

@@ -14,10 +14,11 @@ from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.cells import Cells
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.loops import Loop
 from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.passes import ACCUMULATED
 from perf_diagnostics.diagnose.trace.rule import warn_and_critical
-from perf_diagnostics.diagnose.wording import duration, mean_count, percent_between, significant, times
+from perf_diagnostics.diagnose.wording import duration, listing, mean_count, percent_between, significant, times
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class ManySmallCalls:
         tensor takes as well, and the pauses of less than a millisecond before it, in which the interpreter runs) as a
         share of the step; and how many of them forward calls for each tensor whose gradient the backward writes. Calls
         of a recurrent cell (``aten::lstm_cell``, ``gru_cell``, …), each of them large, are a loop over time steps: of
-        these it is their whole time and that of the operators that backward calls as often.
+        these it is their whole time and that of the operators that backward calls as often. So it is of operators that
+        forward calls equally often in each step, sixteen times or more.
 
     Why it matters:
         A loop in Python over time steps, samples or heads calls the same small operators again and again. The processor
@@ -74,6 +76,13 @@ class ManySmallCalls:
     cells_share: float = field(
         default=0.30, metadata=limit("these and their backward over the step to warn from", "judgement")
     )
+    loop_share: float = field(
+        default=0.20,
+        metadata=limit(
+            "operators that are called equally often, over the step, to warn from (half of it to mention)",
+            "judgement; a loop over 128 graphs: 32 % of a step, of which one call won 28 to 40 %",
+        ),
+    )
 
     def check(self, facts: TraceFacts) -> Answer:
         operators = Operators.of(facts)
@@ -104,6 +113,12 @@ class ManySmallCalls:
             found = self._of_cells(facts, cells, of_cells, numbers)
             if found is not None and (level is None or not loops or of_cells.value > share.value):
                 return found
+        loop = Loop.of(operators)
+        if loop is not None and gradients and loop.calls / gradients >= self.repeats:
+            of_loop = facts.share_of(loop.forward_ns + loop.backward_ns)
+            found = self._of_loop(facts, loop, of_loop, numbers)
+            if found is not None and (level is None or not loops or of_loop.value > share.value):
+                return found
         counted = f"{mean_count(calls)} operators of forward and backward"
         if level is None:
             number = evidence("calling operators", share, "%", limit=self.warn_share)
@@ -126,6 +141,34 @@ class ManySmallCalls:
             recoverable=_gain(share, batches, loops=loops),
             confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
             claims={phase: facts.share_of(ns).value for phase, ns in by_phase.items()},
+        )
+
+    def _of_loop(self, facts: TraceFacts, loop: Loop, share: Interval, numbers: tuple[Evidence, ...]) -> Finding | None:
+        """Operators that are called again and again, small or not, if they and their backward take enough."""
+        level = grade(share, ((Severity.INFO, self.loop_share / 2), (Severity.WARNING, self.loop_share)))
+        if level is None:
+            return None
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity,
+            summary=f"A loop in Python goes round {times(loop.rounds, 'time')} in each forward, over samples, groups "
+            f"or places: {listing(loop.names)}. With what backward calls as often it takes {percent_between(share)} of "
+            f"a step of {duration(facts.step_time_s.value)} under the profiler.",
+            scope=facts.label,
+            evidence=(
+                evidence("operators that are called equally often, and their backward", share, "%", limit=level.limit),
+                Evidence(metric="of these in forward, a step", value=loop.calls, n=len(facts.steps)),
+                *numbers,
+            ),
+            remedies=(_AT_ONCE,),
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            claims={
+                "forward": facts.share_of(loop.forward_ns).value,
+                "backward": facts.share_of(loop.backward_ns).value,
+            },
         )
 
     def _of_cells(
@@ -158,6 +201,11 @@ class ManySmallCalls:
             claims=by_phase,
         )
 
+
+_AT_ONCE = Remedy(
+    "Do it for all at once: stacked inputs, scatter_add_ or index_add_ and bincount for sums and means of groups, "
+    "torch.vmap for a function of one. Where each round needs the one before, take out of the loop what does not."
+)
 
 _WHOLE_SEQUENCE = Remedy(
     "Call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence in place of a cell at each time step: "

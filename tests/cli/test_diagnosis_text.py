@@ -72,7 +72,7 @@ def test_the_rules_that_told_nothing_are_counted_or_named():
 def test_an_interval_that_says_nothing_is_not_told():
     assert gain_text(Interval(0.479, 0.44, 0.512, 5)) == "47.9 % (44.0 to 51.2 %)"
     # Student's t of two pairs, 12.7 standard errors wide.
-    assert gain_text(Interval(-0.144, -115.2, 0.989, 2)) == "-14.4 % (no interval worth the name)"
+    assert gain_text(Interval(-0.144, -115.2, 0.989, 2)) == "-14.4 % (less than -100 to 98.9 %)"
 
 
 def test_the_verdict_and_its_finding_say_where_in_the_code():

@@ -86,7 +86,9 @@ def share_text(share: Share) -> str:
 
 
 def gain_text(gain: Interval) -> str:
-    """``47.9 % (44.0 to 51.2 %)``; of two pairs, whose interval reaches below -100 %, the gain alone."""
-    if gain.low is None or gain.high is None or gain.low < -1:
-        return f"{100 * gain.value:.1f} % (no interval worth the name)"
+    """``47.9 % (44.0 to 51.2 %)``; ``12.0 % (less than -100 to 93.1 %)``, as of two pairs that differ much."""
+    if gain.low is None or gain.high is None:
+        return f"{100 * gain.value:.1f} % (one pair, so no interval)"
+    if gain.low < -1:
+        return f"{100 * gain.value:.1f} % (less than -100 to {100 * gain.high:.1f} %)"
     return f"{100 * gain.value:.1f} % ({100 * gain.low:.1f} to {100 * gain.high:.1f} %)"

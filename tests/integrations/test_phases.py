@@ -52,6 +52,17 @@ def test_two_optimizers_make_one_step(watched, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", HOWS)
+def test_gradients_that_are_asked_for_are_the_backward_where_nobody_calls_another(watched, how: str) -> None:
+    seen = watched("tasks", how)
+    seen.compare("data_wait", "forward", "backward", "optimizer", "other", slack_s=0.003)
+    seen.closes()
+    assert seen.table.samples.tolist() == [4] * 24
+    assert seen.result.gap("host_backward_ns") is None
+    # None was seen until the first optimizer had stepped.
+    assert seen.table.columns["host_backward_ns"][0] == 0
+
+
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("script", ["evaluation", "evaluation_in_training_mode"])
 def test_an_evaluation_is_neither_input_nor_forward(watched, script: str, how: str) -> None:
     seen = watched(script, how)

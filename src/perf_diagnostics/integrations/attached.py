@@ -179,6 +179,7 @@ def _attached(
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, installed)
             updates.watch_updates(watch, optimizers or None, installed)
             patches.watch_updates_by_hand(watch, installed)
+            patches.watch_other_backwards(watch, installed)
             if loader is None or isinstance(loader, DataLoader):
                 # What Accelerate prepares is no loader itself, but reads one.
                 inner = None if loader is None else (loader, getattr(loader, "base_dataloader", loader))

@@ -211,6 +211,7 @@ class Session:
             watch.steps.when_on_device = lambda: transfers.watch_transfers(watch, self._installed)
             updates.watch_updates(watch, None, self._installed)
             patches.watch_updates_by_hand(watch, self._installed)
+            patches.watch_other_backwards(watch, self._installed)
             loader_patches.watch_loaders(watch, None, self._installed)
             if self._again is not None:
                 self._again.begin(watch, self._installed, self._stop)

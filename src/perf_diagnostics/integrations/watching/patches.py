@@ -33,6 +33,7 @@ from perf_diagnostics.integrations.steps.step_state import (
 from perf_diagnostics.integrations.untraced import untraced
 from perf_diagnostics.integrations.watching.closures import Call, closure_marker
 from perf_diagnostics.integrations.watching.every_step import see_steps
+from perf_diagnostics.integrations.watching.updates_by_hand import ENGINE
 from perf_diagnostics.integrations.watching.watch import Watch
 from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.measure.steps.tape import APART, AT, END, KEEPS, LEAVE
@@ -150,6 +151,33 @@ def _timed_backward(  # noqa: PLR0915 - with the backward inside of it
 
     untraced(ends_otherwise, and_what_they_call=True)
     return backward
+
+
+def watch_other_backwards(watch: Watch, patches: ExitStack) -> None:
+    """Time ``torch.autograd.grad`` as the backward, where an optimizer steps and nobody has called ``backward()``.
+
+    So it is with surgery on the gradients of several tasks, and with losses that are weighed by their gradients. Beside
+    a ``backward()`` it is a part of the loss (a penalty), or of an inner loop, and stays in the phase that it lies in.
+    """
+    original: Callable[..., Any] | None = getattr(torch.autograd, ENGINE, None)
+    if original is None:
+        return
+    before, state, thread = watch.turns.when_met, watch.state, watch.thread
+
+    def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if state.inside != NOTHING or not state.active or get_ident() != thread:
+            return original(outputs, *args, **kwargs)
+        return _timed_backward(watch, lambda *_: original(outputs, *args, **kwargs))(outputs)
+
+    untraced(run_backward, and_what_they_call=False)
+
+    def when_met() -> None:
+        before()
+        if not watch.probe.has_seen(BACKWARD) and not watch.probe.entered_so_far(BACKWARD):
+            watch.turns.when_met = before
+            replace(torch.autograd, ENGINE, functools.wraps(original)(run_backward), patches)
+
+    watch.turns.when_met = when_met
 
 
 def watch_updates_by_hand(watch: Watch, patches: ExitStack) -> None:

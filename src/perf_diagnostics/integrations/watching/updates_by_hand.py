@@ -41,7 +41,7 @@ from perf_diagnostics.measure.steps.device_clock import captures
 from perf_diagnostics.records import Phase
 
 #: What ``torch.autograd.backward`` and ``torch.autograd.grad`` both call.
-_ENGINE = "_engine_run_backward"
+ENGINE = "_engine_run_backward"
 
 #: After so many backwards without a change nobody looks any more: an attack, or a map of what matters in an input.
 _MOST_BACKWARDS = 256
@@ -125,13 +125,13 @@ class UpdatesByHand:
         trained = self._trained
         if trained.optimizers or self._is_held(parameters_of(trained.everything, ())):
             return {}
-        if not hasattr(torch.autograd, _ENGINE):
+        if not hasattr(torch.autograd, ENGINE):
             return {}
         self._off = False
         self._follows = bool(self._trained.everything)  # a model was named, and no optimizer
         untraced(UpdatesByHand._begins, UpdatesByHand._ended, UpdatesByHand._mark_tail, and_what_they_call=True)
         stand_ins: dict[str, Callable[..., Any]] = {}
-        for name, timed in ((_ENGINE, self._engine), ("backward", self._backward)):
+        for name, timed in ((ENGINE, self._engine), ("backward", self._backward)):
             original: Callable[..., Any] = getattr(torch.autograd, name)
             stand_ins[name] = functools.wraps(original)(timed(original))
             untraced(stand_ins[name], and_what_they_call=False)

@@ -46,6 +46,13 @@ def _run_again(part: float, seed: int) -> TrialResult:
     return loop(seed, columns=columns, facts={"backward_operators_again": part})
 
 
+def _evaluated_again(share: float, seed: int) -> TrialResult:
+    """For this share of the time a model is asked what it has answered before: nine of ten calls."""
+    share = min(1.0, share)
+    told = {"calls": 10, "calls_known": 9, "calls_s": 100 * share / 0.9, "calls_known_s": 100 * share}
+    return loop(seed, facts={f"evaluation_{name}": value for name, value in told.items()} | _WITHIN)
+
+
 def _made_text(share: float, seed: int) -> TrialResult:
     """For this share of the step forward turns tensors into text."""
     return _beside_the_model("torch._tensor_str._str", share, seed)
@@ -100,6 +107,8 @@ def _micro_batches(micro: int, each_s: float, used: float, seed: int, operator_s
     )
 
 
+_WITHIN = {"evaluation_calls_within_s": 100.0}
+
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
 
 DOSES: tuple[Dose, ...] = (
@@ -112,6 +121,10 @@ DOSES: tuple[Dose, ...] = (
         for name, severity in (("info_share", INFO), ("warn_share", WARNING))
     ),
     Dose(code="CMP020", limit="operators", build=_run_again),
+    *(
+        Dose(code="CMP054", limit=name, severity=severity, build=_evaluated_again)
+        for name, severity in (("info_share", INFO), ("warn_share", WARNING))
+    ),
     *(
         Dose(code="HST013", limit=name, severity=severity, build=build, says=kind)
         for name, severity in (("info_share", INFO), ("warn_share", WARNING))

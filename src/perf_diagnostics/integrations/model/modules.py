@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from perf_diagnostics.integrations.model.called_masks import MaskReader, reader_of
+from perf_diagnostics.integrations.model.known_evaluations import KnownEvaluations
 from perf_diagnostics.integrations.steps.loop_probe import FORWARD, OTHER, TRAINS, LoopProbe
 from perf_diagnostics.integrations.steps.step_state import (
     BEGUN_ALONE,
@@ -60,6 +61,8 @@ class CalledSteps(Protocol):
     beside: list[int]
     #: Whether the rows of calls beyond one a batch are counted, too.
     rows_wanted: bool
+    #: What the models are asked in evaluation mode.
+    evaluations: KnownEvaluations
 
     def count_rows(self, model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is called to be trained, and no batch was seen, or it was called on as many as were."""
@@ -117,6 +120,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
     state, around, steps, thread = watch.state, watch.probe.open, watch.steps, watch.thread
     batches, beside, reader, marks = steps.batches, steps.beside, _reader(module, steps), watch.probe.marks
     tensor, reference, this, frame = torch.Tensor, weakref.ref, id(module), sys._getframe
+    evaluations = steps.evaluations
     #: What the model was last called with to be trained; weakly, for a batch must be gone when the loop lets it go.
     trained_on: Callable[[], Any] = nobody
 
@@ -132,7 +136,7 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
         call = module._call_impl if before is None else before
         if not state.active or compiling() or get_ident() != thread:
             return call(*args, **kwargs)
-        expect = UNSURE
+        expect, evaluated = UNSURE, None
         try:
             given: Any = args[0] if args else next(iter(kwargs.values()), None)
             again = given is not None and trained_on() is given
@@ -150,10 +154,14 @@ def watch_calls(module: torch.nn.Module, watch: CallWatch) -> TimedCalls:  # noq
                 state.inside = FORWARD
             else:
                 expect = UNSURE
+                if evaluations.wanted and not module.training and state.inside == NOTHING:
+                    evaluated = evaluations.begins(module, args, kwargs)
                 begins_otherwise(module, args, kwargs, again=again, trains=trains)
         except FAULTS as fault:
             watch.fails(fault)
         try:
+            if evaluated is not None:
+                return evaluations.ends(evaluated, call(*args, **kwargs))
             return call(*args, **kwargs) if kwargs else call(*args)
         finally:
             try:

@@ -17,6 +17,7 @@ from perf_diagnostics.integrations.frameworks import driving_framework
 from perf_diagnostics.integrations.model import describe
 from perf_diagnostics.integrations.model.backward_looks import BackwardLooks
 from perf_diagnostics.integrations.model.called_masks import Call, Copies, MaskReader, count_call
+from perf_diagnostics.integrations.model.known_evaluations import KnownEvaluations
 from perf_diagnostics.integrations.model.losses import Losses, scales_losses
 from perf_diagnostics.integrations.model.trained import DEEPEST_SEARCH, Trained
 from perf_diagnostics.integrations.record.recording import Recording
@@ -76,6 +77,8 @@ class WatchedSteps:
         self._observations = observations
         self._cycle = cycle
         self.losses = Losses()
+        #: What the models are asked in evaluation mode.
+        self.evaluations = KnownEvaluations()
         #: What the backwards of the first steps compute for nothing.
         self.looks = BackwardLooks(self.state, trained.all_optimizers)
         #: What the batches of the step hold, and the optimizers that are in their steps, by identity, outermost first.
@@ -386,6 +389,7 @@ class WatchedSteps:
     def _settle(self) -> None:
         """The first step is over: by now it is known what is trained, and where."""
         self.settled = True
+        self.evaluations.training_begins()
         with self._observations.guard("facts"):
             self.trained.framework_facts = driving_framework(sys._getframe())
         if self.trained.searches:
@@ -414,7 +418,7 @@ class WatchedSteps:
     def describe(self) -> None:
         with self._observations.guard("facts"):
             self.trained.tell(self._about, turns=self._cycle.turns)
-            self._about.facts |= self.looks.facts()
+            self._about.facts |= self.looks.facts() | self.evaluations.facts()
 
     def find_main(self) -> None:
         """The first of the models is the one that is looked at at each fetch."""

@@ -62,7 +62,7 @@ class EvaluatedAgain:
         numbers = (
             evidence("answers that were known", share, "%", limit=self.info_share),
             Evidence(metric="calls in evaluation mode", value=calls),
-            Evidence(metric="of these with a known answer", value=known),
+            Evidence(metric="calls with a known answer", value=known),
         )
         level = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if level is None:

@@ -159,7 +159,7 @@ class ManySmallCalls:
             scope=facts.label,
             evidence=(
                 evidence("operators that are called equally often, and their backward", share, "%", limit=level.limit),
-                Evidence(metric="of these in forward, a step", value=loop.calls, n=len(facts.steps)),
+                Evidence(metric="operators of the loop in forward, a step", value=loop.calls, n=len(facts.steps)),
                 *numbers,
             ),
             remedies=(_AT_ONCE,),

@@ -72,6 +72,8 @@ SLOW = [
     ("items-one-by-one", "values = [x.item() for x in losses]", {}, ""),
     ("number-by-number", "delta = r[t, e] + g * nxt * live - v[t, e]", {"t": "counter", "e": "counter"}, ""),
     ("number-by-number", "live = 1.0 - done[t, e]", {"t": "counter", "e": "counter"}, ""),
+    ("number-by-number", "if token in (PAD, CLS, SEP):", {"token": "number"}, ""),
+    ("convolved-directly", "wet = np.convolve(wav, rir)[: len(wav)]", {}, "numpy.convolve"),
     ("number-by-number", "delta = r[t] + g * v[t + 1] - v[t]", {"t": "counter"}, ""),
     ("tensor-of-a-list", "x = torch.tensor([f(v) for v in row])", {}, ""),
     ("tensor-of-a-list", "x = torch.tensor([[f(v) for v in row], other])", {}, ""),

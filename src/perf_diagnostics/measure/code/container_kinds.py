@@ -49,6 +49,9 @@ _COPIES = ("contiguous", "clone", "copy", "detach")
 #: The kind of what counts: the variable of ``for i in range(…)``, also reversed, or the first of ``enumerate``.
 COUNTER = "counter"
 
+#: The kind of what is read by two counters and more: ``token = ids[i, j]``, a number of a tensor or an array.
+NUMBER = "number"
+
 #: Longer files are not looked through: parsing takes some 5 µs a line.
 _MOST_LETTERS = 1_000_000
 
@@ -67,6 +70,8 @@ def container_kinds(source: str) -> dict[str, str]:
     {}
     >>> container_kinds("x = torch.tensor(df[names].values, dtype=torch.float32)\\ny = x.t().contiguous()")
     {'x': 'columns'}
+    >>> container_kinds("for i in range(n):\\n    for j in range(m):\\n        token = ids[i, j]")
+    {'i': 'counter', 'j': 'counter', 'token': 'number'}
     """
     if len(source) > _MOST_LETTERS:
         return {}
@@ -80,6 +85,9 @@ def container_kinds(source: str) -> dict[str, str]:
         if name and kind is not None:
             found.setdefault(name, set()).add(kind)
     alone = {name: next(iter(kinds)) for name, kinds in found.items() if len(kinds) == 1 and _OTHER not in kinds}
+    if COUNTER in alone.values():
+        numbers = {name for name, kinds in found.items() if kinds == {_OTHER}} & _read_by_counters(tree, alone)
+        alone |= dict.fromkeys(numbers, NUMBER)
     return dict(sorted({**alone, **dict(_made_of_themselves(tree))}.items()))
 
 
@@ -227,6 +235,24 @@ def _made(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.arg, str | None]]:
             yield node, _maker(node.annotation)
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store) and id(node) not in plain:
             yield node, _OTHER  # of a loop, an unpacking, a with
+
+
+def _read_by_counters(tree: ast.Module, kinds: dict[str, str]) -> set[str]:
+    """The variables that are only ever assigned what two counters and more choose."""
+    found: dict[str, bool] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        index = node.value.slice if isinstance(node.value, ast.Subscript) else None
+        chosen = (
+            isinstance(index, ast.Tuple)
+            and len(index.elts) > 1
+            and all(isinstance(one, ast.Name) and kinds.get(one.id) == COUNTER for one in index.elts)
+        )
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                found[target.id] = found.get(target.id, True) and chosen
+    return {name for name, chosen in found.items() if chosen}
 
 
 def _counter(target: ast.expr, over: ast.expr) -> ast.expr | None:

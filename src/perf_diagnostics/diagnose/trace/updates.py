@@ -26,6 +26,9 @@ _FUSED = re.compile(
     re.IGNORECASE,
 )
 
+#: Those of torch's optimizers that end each tensor's update with ``addcdiv_`` (torch 2.13).
+_DIVIDE = frozenset(("Adam", "AdamW", "Adagrad", "RMSprop"))
+
 #: Operators that update all tensors of their first list.
 _AT_ONCE = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 
@@ -74,7 +77,7 @@ class Update:
 
         return cls(
             times=times,
-            kind=_kind(trace, ranges),
+            kind=_one(_kinds(trace, ranges)),
             fused=any(_FUSED.search(trace.names[name]) for name in names),
             launched=mine,
             work=part(mine),
@@ -111,7 +114,8 @@ class UpdateOnHost:
         rows, _ = outermost(launches, trace.of(Kind.OPERATOR))
         # What begins where it ends is not in it.
         rows = rows.where((times.containing(rows.start_ns + 1) >= 0) & (windows.containing(rows.start_ns) >= 0))
-        return cls(times, _kind(trace, ranges), rows, _tensors(trace, rows, windows))
+        kinds = _kinds(trace, ranges)
+        return cls(times, _one(kinds), rows, _tensors(trace, rows, windows, kinds))
 
     def fused(self, trace: Trace) -> bool:
         """Whether any of its operators updates in one pass."""
@@ -126,16 +130,22 @@ def _ranges(launches: Launches) -> Events:
     return ranges if len(ranges) else annotations.where(launches.names.phase("optimizer", annotations))
 
 
-def _kind(trace: Trace, ranges: Events) -> str:
+def _kinds(trace: Trace, ranges: Events) -> set[str]:
     steps = (_STEP.match(trace.names[name]) for name in np.unique(ranges.name).tolist())
-    kinds = {step[1] for step in steps if step is not None}
-    return kinds.pop() if len(kinds) == 1 else ""
+    return {step[1] for step in steps if step is not None}
 
 
-def _tensors(trace: Trace, rows: Events, windows: Times) -> int | None:
+def _one(kinds: set[str]) -> str:
+    return next(iter(kinds)) if len(kinds) == 1 else ""
+
+
+def _tensors(trace: Trace, rows: Events, windows: Times, kinds: set[str]) -> int | None:
     """Adam and its kin end each tensor's update with ``addcdiv_``; SGD adds to each one, and with momentum multiplies
-    and adds to its average before. (torch 2.13, _single_tensor_* and _multi_tensor_*.)
+    and adds to its average before. (torch 2.13, _single_tensor_* and _multi_tensor_*.) Of others, and of both beside
+    each other, nobody knows.
     """
+    if not kinds or not (kinds <= _DIVIDE or kinds == {"SGD"}):
+        return None
     step = windows.containing(rows.start_ns)
     listed = trace.named(lambda name: name.startswith(LISTED))[rows.name]
     if not len(rows) or (rows.size[listed] < 0).any():

@@ -216,7 +216,7 @@ def test_operators_of_no_phase_are_told_with_their_place(clips: bool, where: str
                 for name, value in model.state_dict().items():
                     mean[name] = mean[name] * 0.9 + value.clone() * 0.1
 
-    finding = ask(OperatorsOutsidePhases(), recorded(step, tmp_path))
+    finding = ask(OperatorsOutsidePhases(info_share=0.001), recorded(step, tmp_path))
     assert isinstance(finding, Finding) and finding.severity is Severity.INFO
     assert f"most of it {where}: " in finding.summary
     assert ("aten::clone" in finding.summary) is not clips

@@ -113,11 +113,11 @@ class ManySmallCalls:
             found = self._of_cells(facts, cells, of_cells, numbers)
             if found is not None and (level is None or not loops or of_cells.value > share.value):
                 return found
-        loop = Loop.of(operators)
+        # Where calls alone take as much as a fault does, they say more of it.
+        loop = Loop.of(operators) if level is None or not loops else None
         if loop is not None and gradients and loop.calls / gradients >= self.repeats:
-            of_loop = facts.share_of(loop.forward_ns + loop.backward_ns)
-            found = self._of_loop(facts, loop, of_loop, numbers)
-            if found is not None and (level is None or not loops or of_loop.value > share.value):
+            found = self._of_loop(facts, loop, facts.share_of(loop.forward_ns + loop.backward_ns), numbers)
+            if found is not None:
                 return found
         counted = f"{mean_count(calls)} operators of forward and backward"
         if level is None:

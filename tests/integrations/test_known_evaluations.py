@@ -119,7 +119,26 @@ def test_quick_calls_are_not_looked_at_for_long() -> None:
             call = seen.begins(model, (x,), {})
             assert call is not None
             seen.ends(call, model(x))
-    assert not seen.wanted
+    assert not seen.wanted and seen.facts() == {}
+
+
+def test_where_reading_is_dear_the_other_calls_are_only_timed() -> None:
+    class Slowly(Clock):
+        def __call__(self) -> int:
+            self.now += 1_000_000  # so long each reading of the clock takes
+            return self.now
+
+    clock, model = Slowly(), torch.nn.Linear(8, 4).eval()
+    seen, inputs = KnownEvaluations(clock), [torch.randn(3, 8) for _ in range(5)]
+    with torch.no_grad():
+        for number in range(200):
+            call = seen.begins(model, (inputs[number % 5],), {})
+            assert call is not None
+            seen.ends(call, model(inputs[number % 5]))
+    facts = seen.facts()
+    # Five of the fifty that were read were new.
+    assert seen.wanted and facts["evaluation_calls"] == 200 and facts["evaluation_calls_known"] == 180
+    assert facts["evaluation_calls_known_s"] == pytest.approx(0.9 * 200 * 1e-3)
 
 
 @pytest.mark.parametrize("again", [True, False])

@@ -169,7 +169,7 @@ class TimeOutsidePhases:
             else code_shares(facts, Phase.OTHER, seen_so=lambda path: not known(path))[:_MOST_LINES],
             symptom_of=(
                 *("INP007", "XFR003", "XFR005", "HST002", "HST003", "HST005", "HST007"),
-                *("STB002", "STB004", "STB006", "CMP021", "COM002", "COM012", "CPU001", "CPU003", "EXP009"),
+                *("STB002", "STB004", "STB006", "CMP021", "CMP054", "COM002", "COM012", "CPU001", "CPU003", "EXP009"),
             ),
         )
 

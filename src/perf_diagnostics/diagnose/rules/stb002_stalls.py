@@ -113,7 +113,7 @@ class LongSteps:
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
             lines=lines_in_steps(facts, phase, found.steps),
-            symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
+            symptom_of=("CMP054", "COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )
 
 

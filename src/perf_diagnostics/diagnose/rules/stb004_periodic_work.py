@@ -139,7 +139,7 @@ class PeriodicWork:
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=graded.sure, coverage=facts.coverage, thin=facts.thin),
             claims=found.claims,
             lines=() if found.place is None else lines_in_steps(facts, found.place[0], found.steps),
-            symptom_of=("COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
+            symptom_of=("CMP054", "COM002", "INP004", "INP005", "HST003", "HST005", "HST007"),
         )
 
 

@@ -21,7 +21,7 @@ from perf_diagnostics.measure.faults import FAULTS
 from perf_diagnostics.records import Json
 
 #: About so many numbers are read of a tensor that goes in or comes out, and of a parameter.
-_MOST_NUMBERS, _OF_A_PARAMETER = 65_536, 64
+_MOST_NUMBERS, _OF_A_PARAMETER = 16_384, 64
 
 #: Of a sequence of inputs so many parts are read, of a model so many parameters.
 _MOST_PARTS, _MOST_PARAMETERS = 16, 8
@@ -29,8 +29,9 @@ _MOST_PARTS, _MOST_PARAMETERS = 16, 8
 #: So many answers are kept, of one set of weights.
 _MOST_KEPT = 4096
 
-#: Once so many calls were looked at, looking may take this part of their time: in quick calls nothing is to be won.
-_ENOUGH_CALLS, _MOST_COST = 50, 0.02
+#: Once so many calls were read, reading may take this part of their time. From then on calls are only timed, and quick
+#: ones, in which nothing is to be won, not even that (judgements).
+_ENOUGH_CALLS, _MOST_COST, _QUICK_NS = 50, 0.05, 200_000
 
 #: What is the same where it is equal, beside tensors.
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
@@ -39,7 +40,7 @@ _clock = time.perf_counter_ns
 
 
 class _Call(NamedTuple):
-    """A call that is under way: what it is known by, and when it began."""
+    """A call that is under way: what it is known by (None: not read), and when it began."""
 
     key: Hashable
     began_ns: int
@@ -60,11 +61,13 @@ class KnownEvaluations:
         self._clock = clock
         #: Whether calls are to be looked at.
         self.wanted = True
+        #: Whether they are read, too.
+        self._reads = True
         self._began_ns = clock()
         self._weights: Hashable = None
         self._answers: dict[Hashable, int] = {}
-        self._calls = self._known = self._unread = 0
-        self._calls_ns = self._known_ns = self._looking_ns = 0
+        self._calls = self._read = self._known = self._unread = 0
+        self._calls_ns = self._read_ns = self._known_ns = self._looking_ns = 0
         self._parameters: weakref.WeakKeyDictionary[torch.nn.Module, list[weakref.ref[torch.Tensor]]]
         self._parameters = weakref.WeakKeyDictionary()
         untraced(KnownEvaluations.begins, KnownEvaluations.ends, and_what_they_call=True)
@@ -72,11 +75,14 @@ class KnownEvaluations:
     def training_begins(self) -> None:
         """What comes from now on counts: the first step is over."""
         self._began_ns = self._clock()
-        self._calls = self._known = self._calls_ns = self._known_ns = self._looking_ns = 0
+        self._calls = self._read = self._known = 0
+        self._calls_ns = self._read_ns = self._known_ns = self._looking_ns = 0
 
     def begins(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call | None:
         """A model is about to be called in evaluation mode; None where its call cannot be known again."""
         began = self._clock()
+        if not self._reads:
+            return _Call(None, began)
         try:
             weights = id(module), *self._weights_of(module)
             key = id(module), _print((args, dict(kwargs)))
@@ -96,6 +102,10 @@ class KnownEvaluations:
     def ends(self, call: _Call, made: Any) -> Any:
         """The model has been called; returns what it made."""
         ended = self._clock()
+        took = ended - call.began_ns
+        if call.key is None:
+            self._calls, self._calls_ns = self._calls + 1, self._calls_ns + took
+            return made
         try:
             answer = hash(_print(made))
         except _Unreadable:
@@ -104,27 +114,32 @@ class KnownEvaluations:
         except FAULTS:
             self.wanted = False
             return made
-        self._calls += 1
-        self._calls_ns += ended - call.began_ns
+        self._calls, self._calls_ns = self._calls + 1, self._calls_ns + took
+        self._read, self._read_ns = self._read + 1, self._read_ns + took
         if self._answers.get(call.key) == answer:
-            self._known += 1
-            self._known_ns += ended - call.began_ns
+            self._known, self._known_ns = self._known + 1, self._known_ns + took
         elif len(self._answers) < _MOST_KEPT:
             self._answers[call.key] = answer
         self._looking_ns += self._clock() - ended
-        if self._calls >= _ENOUGH_CALLS and self._looking_ns > _MOST_COST * self._calls_ns:
-            self.wanted = False
+        if self._read >= _ENOUGH_CALLS and self._looking_ns > _MOST_COST * self._read_ns:
+            self._reads = False
+            self._answers.clear()
+            self.wanted = self._read_ns >= _QUICK_NS * self._read
         return made
 
     def facts(self) -> dict[str, Json]:
-        """Numbers and seconds of the calls that were looked at, and the seconds they lay in; empty without any."""
-        if not self._calls:
+        """Numbers and seconds of the calls, and the seconds they lay in; empty without any that could be read.
+
+        Of those that were only timed as many are taken for known as of those that were read.
+        """
+        if not self._read or not self._read_ns or not self.wanted:
             return {}
+        known_ns = self._known_ns * (self._calls_ns / self._read_ns)
         return {
             "evaluation_calls": self._calls,
-            "evaluation_calls_known": self._known,
+            "evaluation_calls_known": round(self._known * (self._calls / self._read)),
             "evaluation_calls_s": self._calls_ns / 1e9,
-            "evaluation_calls_known_s": self._known_ns / 1e9,
+            "evaluation_calls_known_s": known_ns / 1e9,
             "evaluation_calls_within_s": (self._clock() - self._began_ns) / 1e9,
         }
 

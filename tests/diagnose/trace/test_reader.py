@@ -137,6 +137,24 @@ def test_a_first_event_without_a_time_does_not_spoil_the_others(tmp_path, time):
     assert rows(read_trace(builder.write(tmp_path / "t.json"))) == EXPECTED
 
 
+@pytest.mark.parametrize("number", ["12", 1.5, None, [1], -3, 2**70, True])
+def test_an_operators_number_that_is_none_is_left_out_and_the_operator_is_not(tmp_path, number):
+    builder = TraceBuilder().operator("aten::mm", 0, 5, **{"Sequence number": 7})
+    for at in range(1, 50):
+        builder.operator("aten::mm", 10 * at, 10 * at + 5, **{"Sequence number": number})
+    trace = read_trace(builder.write(tmp_path / "trace.json"))
+    assert trace.events.correlation.tolist() == [7, *[-1] * 49]
+
+
+@pytest.mark.parametrize("told", ["text", [1], 5])
+def test_an_operators_arguments_may_be_anything(tmp_path, told):
+    builder = TraceBuilder()
+    for at in range(50):
+        builder.operator("aten::mm", 10 * at, 10 * at + 5)
+        builder.events[-1]["args"] = told
+    assert len(read_trace(builder.write(tmp_path / "trace.json")).events) == 50
+
+
 def test_a_trace_whose_times_are_all_texts_is_an_unknown_form(tmp_path):
     builder = TraceBuilder().operator("aten::mm", 0, 1)
     builder.events[0]["ts"] = str(builder.events[0]["ts"])

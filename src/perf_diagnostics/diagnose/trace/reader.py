@@ -149,7 +149,7 @@ class _Columns:
                 kind = Kind.ANNOTATION
             correlation, size, told = _NOTHING
             if kind is Kind.OPERATOR:
-                correlation, size, told = self._of_operator(name, item.get("args") or {})
+                correlation, size, told = self._of_operator(name, item.get("args"))
             elif kind >= Kind.RUNTIME:
                 correlation, size, told = self._details(kind, item.get("args") or {})
             named = self._names.setdefault(name, len(self._names))
@@ -178,9 +178,16 @@ class _Columns:
             self._unread[str(category or "")] += 1
             self._processes.add(str(item.get("pid")))
 
-    def _of_operator(self, name: str, about: Mapping[str, Any]) -> tuple[Any, int, int]:
-        """An operator's number (not checked yet), the tensors in its list, and the number of its inputs or message."""
+    def _of_operator(self, name: str, about: Any) -> tuple[int, int, int]:
+        """An operator's number, the tensors in its list, and the number of its inputs or message.
+
+        What its arguments do not tell, or not as they should, is not known; it is an operator all the same.
+        """
+        if about.__class__ is not dict:
+            return _NOTHING
         number = about.get("Sequence number", -1)
+        if number.__class__ is not int or not 0 <= number < _LARGEST:
+            number = -1
         if name in SHAPED:
             return number, -1, self._message(about) if name == COMMUNICATION else self._inputs.number(about)
         return number, tensors_listed(about) if name.startswith(LISTED) else -1, -1

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from perf_diagnostics.integrations import attach
 from perf_diagnostics.integrations.model.known_evaluations import KnownEvaluations
@@ -66,6 +68,64 @@ def test_other_weights_give_other_answers_and_are_seen_by_themselves() -> None:
     model.load_state_dict(kept)
     asked(x)
     assert asked.known == (3, 0, 0.0)
+
+
+def test_models_that_are_asked_in_turn_have_answers_of_their_own() -> None:
+    clock = Clock()
+    seen, towers = KnownEvaluations(clock), [torch.nn.Linear(8, 4).eval() for _ in range(2)]
+    gallery = torch.randn(20, 8)
+    with torch.no_grad():
+        for _ in range(5):
+            for model, given in zip(towers, (torch.randn(3, 8), gallery), strict=True):
+                call = seen.begins(model, (given,), {})
+                assert call is not None
+                clock.now += 1_000_000_000
+                seen.ends(call, model(given))
+    facts = seen.facts()
+    assert (facts["evaluation_calls"], facts["evaluation_calls_known"]) == (10, 4)
+
+
+class Functions(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[object] = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.seen.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[object] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.seen.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", [Functions, Operators])
+def test_a_mode_of_the_users_sees_nothing_of_it(kind: type[Functions | Operators]) -> None:
+    seen, model, x = KnownEvaluations(), torch.nn.Linear(8, 4).eval(), torch.randn(3, 8)
+    with torch.no_grad():
+        made = model(x)
+    with kind() as mode:
+        for _ in range(2):
+            call = seen.begins(model, (x,), {})
+            assert call is not None
+            seen.ends(call, made)
+    assert mode.seen == [] and seen.facts()["evaluation_calls_known"] == 1
+
+
+class Wrapped(torch.Tensor):
+    """A kind of tensor of the user's."""
+
+
+def test_other_kinds_of_tensors_are_left_alone() -> None:
+    asked = Asked(torch.nn.Linear(8, 4))
+    asked(torch.randn(3, 8).as_subclass(Wrapped))
+    assert asked.seen.facts() == {}
 
 
 def test_an_answer_that_is_drawn_is_never_known() -> None:

@@ -2,7 +2,7 @@
 
 A gallery that is encoded anew for each batch of queries, a batch whose loss and whose predictions are asked for one
 after the other. Inputs and answers are known again by samples of their numbers, weights by a few of theirs, so that
-other weights for an evaluation (averages) make other calls. Read by NumPy alone, which no mode of torch's sees.
+other weights for an evaluation (averages) make other calls. What reads them is seen by no mode of the user's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import itertools
 import time
 import weakref
 import zlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -26,7 +28,7 @@ _MOST_NUMBERS, _OF_A_PARAMETER = 16_384, 64
 #: Of a sequence of inputs so many parts are read, of a model so many parameters.
 _MOST_PARTS, _MOST_PARAMETERS = 16, 8
 
-#: So many answers are kept, of one set of weights.
+#: So many answers are kept of a model, with one set of weights.
 _MOST_KEPT = 4096
 
 #: Once so many calls were read, reading may take this part of their time. From then on calls are only timed, and quick
@@ -37,17 +39,30 @@ _ENOUGH_CALLS, _MOST_COST, _QUICK_NS = 50, 0.05, 200_000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 _clock = time.perf_counter_ns
+_INNER: Any = torch._C
 
 
 class _Call(NamedTuple):
-    """A call that is under way: what it is known by (None: not read), and when it began."""
+    """A call that is under way: when it began, the answers that its model gave (None: it is only timed), and what it is
+    known by among these.
+    """
 
-    key: Hashable
     began_ns: int
+    answers: dict[Hashable, int] | None = None
+    key: Hashable = None
 
 
 class _Unreadable(Exception):
     """Something that a model is called with, or gives, has no numbers that can be read here."""
+
+
+@dataclass
+class _Asked:
+    """A model: some of its parameters, what they were like when it was called last, and its answers since then."""
+
+    parameters: list[weakref.ref[torch.Tensor]]
+    weights: Hashable = None
+    answers: dict[Hashable, int] = field(default_factory=dict)
 
 
 class KnownEvaluations:
@@ -64,12 +79,9 @@ class KnownEvaluations:
         #: Whether they are read, too.
         self._reads = True
         self._began_ns = clock()
-        self._weights: Hashable = None
-        self._answers: dict[Hashable, int] = {}
         self._calls = self._read = self._known = self._unread = 0
         self._calls_ns = self._read_ns = self._known_ns = self._looking_ns = 0
-        self._parameters: weakref.WeakKeyDictionary[torch.nn.Module, list[weakref.ref[torch.Tensor]]]
-        self._parameters = weakref.WeakKeyDictionary()
+        self._models: weakref.WeakKeyDictionary[torch.nn.Module, _Asked] = weakref.WeakKeyDictionary()
         untraced(KnownEvaluations.begins, KnownEvaluations.ends, and_what_they_call=True)
 
     def training_begins(self) -> None:
@@ -82,32 +94,31 @@ class KnownEvaluations:
         """A model is about to be called in evaluation mode; None where its call cannot be known again."""
         began = self._clock()
         if not self._reads:
-            return _Call(None, began)
+            return _Call(began)
         try:
-            weights = id(module), *self._weights_of(module)
-            key = id(module), _print((args, dict(kwargs)))
+            with _unseen():
+                asked = self._asked(module)
+                key = _print((args, kwargs))
         except _Unreadable:
             self._cannot_be_read()
             return None
         except FAULTS:
             self.wanted = False
             return None
-        if weights != self._weights:
-            self._weights = weights
-            self._answers.clear()
         now = self._clock()
         self._looking_ns += now - began
-        return _Call(key, now)
+        return _Call(now, asked.answers, key)
 
     def ends(self, call: _Call, made: Any) -> Any:
         """The model has been called; returns what it made."""
         ended = self._clock()
         took = ended - call.began_ns
-        if call.key is None:
+        if call.answers is None:
             self._calls, self._calls_ns = self._calls + 1, self._calls_ns + took
             return made
         try:
-            answer = hash(_print(made))
+            with _unseen():
+                answer = hash(_print(made))
         except _Unreadable:
             self._cannot_be_read()
             return made
@@ -116,14 +127,14 @@ class KnownEvaluations:
             return made
         self._calls, self._calls_ns = self._calls + 1, self._calls_ns + took
         self._read, self._read_ns = self._read + 1, self._read_ns + took
-        if self._answers.get(call.key) == answer:
+        if call.answers.get(call.key) == answer:
             self._known, self._known_ns = self._known + 1, self._known_ns + took
-        elif len(self._answers) < _MOST_KEPT:
-            self._answers[call.key] = answer
+        elif len(call.answers) < _MOST_KEPT:
+            call.answers[call.key] = answer
         self._looking_ns += self._clock() - ended
         if self._read >= _ENOUGH_CALLS and self._looking_ns > _MOST_COST * self._read_ns:
             self._reads = False
-            self._answers.clear()
+            self._models.clear()
             self.wanted = self._read_ns >= _QUICK_NS * self._read
         return made
 
@@ -149,26 +160,31 @@ class KnownEvaluations:
         if self._unread >= _ENOUGH_CALLS and self._unread > self._calls:
             self.wanted = False
 
-    def _weights_of(self, module: torch.nn.Module) -> tuple[Hashable, ...]:
-        """A number of some of its parameters each, from all over the model."""
-        chosen = self._parameters.get(module)
-        if chosen is None:
-            every = list(module.parameters())
-            apart = max(1, len(every) // _MOST_PARAMETERS)
-            chosen = [weakref.ref(one) for one in every[::apart]]
-            self._parameters[module] = chosen
-        found: list[Hashable] = []
-        for reference in chosen:
-            parameter = reference()
-            if parameter is not None and parameter.numel():
-                # Its own memory: what other weights take its place are read as well.
-                found.append(_bytes_of(parameter.data, _OF_A_PARAMETER))
-        return tuple(found)
+    def _asked(self, module: torch.nn.Module) -> _Asked:
+        """What is known of a model; of one with other weights than before no answer is."""
+        asked = self._models.get(module)
+        held = [] if asked is None else [one for reference in asked.parameters if (one := reference()) is not None]
+        if asked is None or len(held) < len(asked.parameters):
+            every: list[torch.Tensor] = list(module.parameters())
+            held = every[:: max(1, len(every) // _MOST_PARAMETERS)]
+            asked = self._models[module] = _Asked([weakref.ref(one) for one in held])
+        # Its own memory: what other weights take its place are read as well.
+        weights = tuple(_bytes_of(one.data, _OF_A_PARAMETER) for one in held if one.numel())
+        if weights != asked.weights:
+            asked.weights, asked.answers = weights, {}
+        return asked
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """Here what reads tensors meets no mode of the user's."""
+    with _INNER._DisableTorchDispatch(), _INNER.DisableTorchFunction():
+        yield
 
 
 def _print(given: Any) -> Hashable:
     """What is equal for equal numbers; raises _Unreadable where these cannot be read."""
-    if isinstance(given, torch.Tensor):
+    if type(given) in (torch.Tensor, torch.nn.Parameter):  # other kinds may hold their numbers elsewhere
         return given.shape, given.dtype, _bytes_of(given)
     if isinstance(given, _PLAIN):
         return given

@@ -63,6 +63,16 @@ def test_gradients_that_are_asked_for_are_the_backward_where_nobody_calls_anothe
 
 
 @pytest.mark.parametrize("how", HOWS)
+def test_a_penalty_is_the_losss_although_an_optimizer_stepped_before_any_backward(watched, how: str) -> None:
+    seen = watched("penalty", how)
+    steady = seen.table.steady
+    assert steady.columns["backwards"].tolist() == [1] * len(steady) and len(steady) >= 6
+    # The pause between the loss and its slope lies before the backward.
+    assert (steady.columns["host_forward_ns"] >= 6e6).all()
+    seen.closes()
+
+
+@pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("script", ["evaluation", "evaluation_in_training_mode"])
 def test_an_evaluation_is_neither_input_nor_forward(watched, script: str, how: str) -> None:
     seen = watched(script, how)

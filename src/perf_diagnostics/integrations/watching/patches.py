@@ -157,17 +157,29 @@ def watch_other_backwards(watch: Watch, patches: ExitStack) -> None:
     """Time ``torch.autograd.grad`` as the backward, where an optimizer steps and nobody has called ``backward()``.
 
     So it is with surgery on the gradients of several tasks, and with losses that are weighed by their gradients. Beside
-    a ``backward()`` it is a part of the loss (a penalty), or of an inner loop, and stays in the phase that it lies in.
+    a ``backward()`` it is a part of the loss (a penalty), or of an inner loop, and stays in the phase that it lies in:
+    from the first one on that comes after all.
     """
     original: Callable[..., Any] | None = getattr(torch.autograd, ENGINE, None)
     if original is None:
         return
     before, state, thread = watch.turns.when_met, watch.state, watch.thread
+    alone, under_way = True, False
+    # What follows the results among the engine's arguments takes the place of the backward's second one.
+    timed = _timed_backward(watch, lambda outputs, rest, *_: original(outputs, *rest[0], **rest[1]))
 
     def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if state.inside != NOTHING or not state.active or get_ident() != thread:
+        nonlocal alone, under_way
+        if not alone or under_way or not state.active or get_ident() != thread:
             return original(outputs, *args, **kwargs)
-        return _timed_backward(watch, lambda *_: original(outputs, *args, **kwargs))(outputs)
+        if state.inside != NOTHING:
+            alone = state.inside != BACKWARD
+            return original(outputs, *args, **kwargs)
+        under_way = True
+        try:
+            return timed(outputs, (args, kwargs))
+        finally:
+            under_way = False
 
     untraced(run_backward, and_what_they_call=False)
 

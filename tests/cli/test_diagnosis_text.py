@@ -69,7 +69,7 @@ def test_the_rules_that_told_nothing_are_counted_or_named():
     assert diagnosis_text(Diagnosis(verdict=None, no_verdict_because="why"), every_rule=False) == "No verdict: why."
 
 
-def test_an_interval_that_says_nothing_is_not_told():
+def test_an_interval_that_reaches_below_twice_as_long_is_told_as_one():
     assert gain_text(Interval(0.479, 0.44, 0.512, 5)) == "47.9 % (44.0 to 51.2 %)"
     # Student's t of two pairs, 12.7 standard errors wide.
     assert gain_text(Interval(-0.144, -115.2, 0.989, 2)) == "-14.4 % (less than -100 to 98.9 %)"

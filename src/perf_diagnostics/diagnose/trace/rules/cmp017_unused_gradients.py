@@ -40,10 +40,14 @@ class GradientsNotUpdated:
         facts.require_steady()
         nodes = facts.require_nodes()
         update = facts.update_on_host
-        updated = None if update is None else update.tensors
+        if update is None:
+            raise NotMeasured("optimizer", "no range of an optimizer lies in the trace")
+        updated = update.tensors
         if updated is None:
             raise NotMeasured(
-                "optimizer_tensors", "the trace does not tell how many tensors the optimizer updates (record_shapes)"
+                "optimizer_tensors",
+                "how many tensors are updated is known of Adam, AdamW, Adagrad, RMSprop and SGD by themselves; foreach "
+                "and fused ones tell it with record_shapes=True",
             )
         written = nodes.rows.where(facts.trace.named(lambda name: name == ENGINE + GRADIENT)[nodes.rows.name])
         if _nested(nodes):

@@ -197,6 +197,7 @@ def test_where_reading_is_dear_the_other_calls_are_only_timed() -> None:
             seen.ends(call, model(inputs[number % 5]))
     facts = seen.facts()
     # Five of the fifty that were read were new.
+    assert facts["evaluation_calls_read"] == 50
     assert seen.wanted and facts["evaluation_calls"] == 200 and facts["evaluation_calls_known"] == 180
     assert facts["evaluation_calls_known_s"] == pytest.approx(0.9 * 200 * 1e-3)
 

@@ -25,10 +25,21 @@ def test_answers_that_were_known_are_told_with_their_time() -> None:
         "96 of 140 calls in evaluation mode gave an answer that the model had given before, for the same input with "
         "the same weights: 75 % of the time of such calls, 15 % of the training's."
     )
-    assert number(finding, "answers that were known").value == pytest.approx(15)
+    known = number(finding, "answers that were known")
+    # Each call was timed: an interval would say that some were drawn.
+    assert (known.value, known.limit, known.low, known.high) == (pytest.approx(15), 5, None, None)
+    assert finding.confidence == pytest.approx(0.7 * 1.0, abs=0.05)  # nobody ran it without them
     assert finding.claims == {"other": pytest.approx(0.15)}
     assert finding.recoverable.low == pytest.approx(0.8 * 0.15) and finding.recoverable.high == pytest.approx(0.15)
     assert "encode a gallery before the loop over its queries" in finding.remedies[0].says
+
+
+def test_calls_that_were_only_timed_are_told_apart() -> None:
+    told = {"calls": 140, "calls_read": 50, "calls_known": 96, "calls_s": 20.0, "calls_known_s": 15.0}
+    facts = {f"evaluation_{name}": value for name, value in (told | {"calls_within_s": 100.0}).items()}
+    finding = found(ask_trial(RULE, facts=facts))
+    assert finding.summary.endswith("50 of them were compared, and the others taken for like these.")
+    assert number(finding, "calls that were compared").value == 50
 
 
 def test_little_of_it_is_mentioned_or_clear() -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule import Answer, cleared, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import percent
 from perf_diagnostics.records import Phase
@@ -58,16 +58,22 @@ class EvaluatedAgain:
             raise NotApplicable(
                 "evaluation_calls", "no calls in evaluation mode were seen on the CPU, with inputs that can be compared"
             )
-        part = known_s / whole_s
-        share = Interval(part, part, part, round(calls)).within(0.0, 1.0)
+        read = ask(facts.number, "evaluation_calls_read") or calls
+        part = min(1.0, known_s / whole_s)
+        # All such calls were timed: that is no sample, and has no interval.
+        level = grade(
+            Interval(part, part, part, round(calls)),
+            ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)),
+        )
+        most = self.info_share if level is None else level.limit
         numbers = (
-            evidence("answers that were known", share, "%", limit=self.info_share),
+            Evidence(metric="answers that were known", value=part * 100, unit="%", limit=most * 100, n=round(calls)),
             Evidence(metric="calls in evaluation mode", value=calls),
             Evidence(metric="calls with a known answer", value=known),
+            *((Evidence(metric="calls that were compared", value=read),) if read < calls else ()),
         )
-        level = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if level is None:
-            return cleared(self, f"answers that were known take {percent(share.value)} of the time", *numbers)
+            return cleared(self, f"answers that were known take {percent(part)} of the time", *numbers)
         spent = ask(facts.number, "evaluation_calls_s") or known_s
         return Finding(
             code=self.code,
@@ -76,11 +82,13 @@ class EvaluatedAgain:
             severity=level.severity,
             summary=f"{known:,.0f} of {calls:,.0f} calls in evaluation mode gave an answer that the model had given "
             f"before, for the same input with the same weights: {percent(known_s / spent)} of the time of such calls, "
-            f"{percent(share.value)} of the training's.",
+            f"{percent(part)} of the training's."
+            + (f" {read:,.0f} of them were compared, and the others taken for like these." if read < calls else ""),
             scope=facts.label,
             evidence=numbers,
             remedies=(_KEEP,),
-            recoverable=recoverable(share, self.family, realised=0.8),
-            confidence=confidence(Tier.BOTH_MEASURED, sure=True, coverage=facts.coverage),
-            claims={str(Phase.OTHER): share.value},
+            # The calls themselves go; what takes their place (to keep, to look up) is little of them, a judgement.
+            recoverable=recoverable(Interval(part, None, None, round(calls)), self.family, realised=0.8),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage),
+            claims={str(Phase.OTHER): part},
         )

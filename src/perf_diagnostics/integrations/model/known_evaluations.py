@@ -148,6 +148,7 @@ class KnownEvaluations:
         known_ns = self._known_ns * (self._calls_ns / self._read_ns)
         return {
             "evaluation_calls": self._calls,
+            "evaluation_calls_read": self._read,
             "evaluation_calls_known": round(self._known * (self._calls / self._read)),
             "evaluation_calls_s": self._calls_ns / 1e9,
             "evaluation_calls_known_s": known_ns / 1e9,

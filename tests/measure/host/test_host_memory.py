@@ -1,5 +1,6 @@
 """Host memory of this process and its children as it is now: real readings, and files of pretended machines."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -28,7 +29,8 @@ def test_resident_memory_is_read_in_pages(tmp_path: Path) -> None:
 def test_this_process_grows_by_what_it_touches() -> None:
     reader = HostMemoryReader(Observations())
     before = reader()
-    held = bytearray(os.urandom(1)) * (64 * 2**20)
+    held = mmap.mmap(-1, 64 * 2**20)  # new pages; a bytearray may get some that an earlier test has touched
+    held.write(os.urandom(1) * len(held))
     after = reader()
     assert before is not None and after is not None
     assert after - before > 0.9 * len(held)

@@ -104,7 +104,7 @@ def test_of_a_stream_the_lines_of_its_generator_are_told() -> None:
 
 
 def test_plain_python_is_seen_where_it_stands_and_not_at_the_call_after_it() -> None:
-    code, _ = looked_at(Computed(), num_workers=1, passes=2)
+    code, _ = looked_at(Computed(), num_workers=1, passes=6)
     assert code is not None
     seen = {way[-1]: looks for way, looks in by_line(code).items() if way}
     assert sum(seen.values()) >= 8

@@ -233,6 +233,29 @@ def _insert_first(node: _Node) -> str:
     return _named(owner) if first and node.kind(owner) == "list" else ""
 
 
+def _cut_first(node: _Node) -> str:
+    """``rest = rest[n:]`` of a list, also where the first are taken in the same line: ``first, rest = …``."""
+    tree = node.tree
+    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1:
+        return ""
+    target, value = tree.targets[0], tree.value
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    for to, made in pairs:
+        if not isinstance(made, ast.Subscript) or not isinstance(made.slice, ast.Slice) or node.kind(to) != "list":
+            continue
+        from_start = made.slice.upper is None and made.slice.step is None and made.slice.lower is not None
+        if from_start and not _is_negative(made.slice.lower) and ast.unparse(made.value) == ast.unparse(to):
+            return ast.unparse(to)
+    return ""
+
+
+def _is_negative(tree: ast.expr | None) -> bool:
+    """Whether these are the last so many: ``x[-n:]``, of which few may stay."""
+    return isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub)
+
+
 def _in_list(node: _Node) -> str:
     tree = node.tree
     if isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.In | ast.NotIn):
@@ -538,6 +561,13 @@ _KNOWN = (
         _insert_first,
         "putting something before the first of a list moves all others on (47 µs of 100,000)",
         "make {} a collections.deque, and use appendleft()",
+    ),
+    _Known(
+        "list-cut-first",
+        _cut_first,
+        "all that is left of {} is copied to a new list to take the first away (0.4 to 2.5 ms of 100,000)",
+        "keep a number of where the rest begins, and cut once at the end, or del {}[:n] (0.02 ms); numbers belong into "
+        "an array or a tensor, of which a slice copies nothing",
     ),
     _Known(
         "search-in-list",

@@ -223,7 +223,7 @@ def _made(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.arg, str | None]]:
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 plain.add(id(target))
-                yield target, _kind(node.value)
+                yield from _assigned(target, node.value, plain)
         elif isinstance(node, ast.AnnAssign):
             plain.add(id(node.target))
             told = _maker(node.annotation)
@@ -235,6 +235,22 @@ def _made(tree: ast.Module) -> Iterator[tuple[ast.expr | ast.arg, str | None]]:
             yield node, _maker(node.annotation)
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store) and id(node) not in plain:
             yield node, _OTHER  # of a loop, an unpacking, a with
+
+
+def _assigned(target: ast.expr, value: ast.expr, plain: set[int]) -> Iterator[tuple[ast.expr, str | None]]:
+    """What ``target = value`` makes, also of the parts of ``a, b = x, y``; a part of itself is what it was."""
+    if (
+        isinstance(target, ast.Tuple | ast.List)
+        and isinstance(value, ast.Tuple | ast.List)
+        and len(target.elts) == len(value.elts)
+        and not any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts))
+    ):
+        plain.update(map(id, target.elts))
+        for each, made in zip(target.elts, value.elts, strict=True):
+            yield from _assigned(each, made, plain)
+        return
+    of = value.value if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) else value
+    yield target, None if ast.dump(of) == ast.dump(target).replace("Store()", "Load()") else _kind(value)
 
 
 def _read_by_counters(tree: ast.Module, kinds: dict[str, str]) -> set[str]:

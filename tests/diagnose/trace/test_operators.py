@@ -175,7 +175,16 @@ def test_of_several_ranks_a_pause_may_be_a_wait_for_another(tmp_path: Path) -> N
         operators.pauses_share()
 
 
-def unrolled(cells: int, each: float, back: float, *, name: str = "aten::lstm_cell", passes: int = 1, tensors: int = 6):
+def unrolled(
+    cells: int,
+    each: float,
+    back: float,
+    *,
+    name: str = "aten::lstm_cell",
+    passes: int = 1,
+    tensors: int = 6,
+    then: str = "",
+):
     """So many recurrent cells in forward and two operators of backward for each of them, and a head of one operator."""
 
     def fill(builder: TraceBuilder, start: float) -> None:
@@ -183,8 +192,10 @@ def unrolled(cells: int, each: float, back: float, *, name: str = "aten::lstm_ce
         for _ in range(passes):
             begin = at
             for _ in range(cells // passes):
-                builder.operator(name, at, at + each)
+                builder.operator(name, at, at + (each - 1 if then else each))
                 builder.operator("aten::linear", at + each / 4, at + each / 2)
+                if then:
+                    builder.operator(then, at + each - 1, at + each)
                 at += each
             builder.operator("aten::linear", at, at + 50)
             at += 50
@@ -220,6 +231,26 @@ def test_recurrent_cells_one_by_one_are_a_loop_over_time_steps(tmp_path: Path) -
     assert finding.recoverable is None  # nobody has measured what the whole sequence would take
     (remedy,) = finding.remedies
     assert "torch.nn.LSTM" in remedy.says and "feeds its output back" in remedy.says
+
+
+def test_a_recurrence_that_joins_or_attends_between_its_cells_is_mentioned_only(tmp_path: Path) -> None:
+    for then in ("aten::cat", "aten::bmm", "aten::argmax"):
+        finding = told(tmp_path, unrolled(11, 25, 40, then=then))  # ten gaps
+        assert isinstance(finding, Finding) and finding.severity is Severity.INFO
+        assert f"Between two of them it calls {then}, as" in finding.summary
+    for fill in (
+        unrolled(11, 25, 40, then="aten::linear"),  # of all time steps at once, afterwards
+        unrolled(10, 25, 40, then="aten::cat"),  # nine: after the last one what all gave may be joined
+    ):
+        finding = told(tmp_path, fill)
+        assert isinstance(finding, Finding) and finding.severity is Severity.WARNING
+        assert "Between" not in finding.summary
+
+
+def test_between_the_cells_of_two_micro_batches_is_no_time_step(tmp_path: Path) -> None:
+    fill = unrolled(20, 12, 20, passes=2, then="aten::cat")
+    cells = Cells.of(Operators.of(repeated(STEP, 5, fill, deviceProperties=[]).facts(tmp_path)))
+    assert cells is not None and (cells.each_pass, cells.fed_back, cells.feeding) == (10, 9, ("aten::cat",))
 
 
 def test_of_cells_and_of_calling_what_speaks_of_more_of_the_step_is_told(tmp_path: Path) -> None:

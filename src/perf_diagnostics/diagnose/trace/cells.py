@@ -23,6 +23,17 @@ CELLS = frozenset(
     )
 )
 
+#: What a recurrence does between two of its time steps that feeds its output back: it joins that to the next input,
+#: asks by it what to attend to, or draws the next token. A loop over inputs that are there before takes the next one, and
+#: may put what comes out through a layer, which can be done for all afterwards.
+FEEDS_BACK = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("cat", "concat", "bmm", "baddbmm", "matmul", "einsum", "softmax", "scaled_dot_product_attention"),
+        *("argmax", "multinomial", "topk"),
+    )
+)
+
 #: Operators of backward that are called at least so often for each call of a cell are of its loop. Of the first or the
 #: last time step some gradients are not needed.
 AS_OFTEN = 0.9
@@ -35,12 +46,15 @@ class Cells:
     ``name`` is the cell that is called most, ``calls`` how often all are in a step, ``each_pass`` in a step's forward
     and backward pass (a step of several micro-batches has several). ``forward_ns`` and ``backward_ns`` have one value a
     step. In backward no operator tells which forward it derives: those count whose name is called about as often as
-    the cells, or oftener, so that another loop of that length is in it.
+    the cells, or oftener, so that another loop of that length is in it. ``fed_back`` is how often, in a pass, what a
+    recurrence does to feed its output back (:data:`FEEDS_BACK`) is called between two cells, and ``feeding`` what is.
     """
 
     name: str
     calls: float
     each_pass: float
+    fed_back: float
+    feeding: tuple[str, ...]
     forward_ns: Int64
     backward_ns: Int64
 
@@ -57,7 +71,18 @@ class Cells:
         often = np.bincount(rows.name[backward], minlength=len(names)) >= AS_OFTEN * called.max()
         begins = operators.ranges[PHASES.index("backward")].start
         passes = int(np.count_nonzero(steps.on_host.containing(begins) >= 0))
+        feeds = operators.facts.trace.named(lambda name: name in FEEDS_BACK)[rows.name] & operators.in_phase("forward")
+        # Which cell each comes after, of those that another cell of its pass follows.
+        after = np.cumsum(cells)
+        of_pass = operators.ranges[PHASES.index("forward")].containing(rows.start_ns + 1)
+        first, last = (np.full(of_pass.max() + 1, end) for end in (len(rows), 0))
+        np.minimum.at(first, of_pass[cells], after[cells])
+        np.maximum.at(last, of_pass[cells], after[cells])
+        between = feeds & (after >= first[of_pass]) & (after < last[of_pass])
+        often_fed = np.bincount(rows.name[between], minlength=len(names))
         return Cells(
+            fed_back=len(np.unique(after[between])) / max(1, passes),
+            feeding=tuple(names[one] for one in np.argsort(-often_fed, kind="stable")[:3] if often_fed[one]),
             name=names[int(called.argmax())],
             calls=float(called.sum()) / len(steps),
             each_pass=float(called.sum()) / max(1, passes),

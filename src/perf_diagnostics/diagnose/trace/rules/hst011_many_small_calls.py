@@ -31,7 +31,8 @@ class ManySmallCalls:
         tensor takes as well, and the pauses of less than a millisecond before it, in which the interpreter runs) as a
         share of the step; and how many of them forward calls for each tensor whose gradient the backward writes. Calls
         of a recurrent cell (``aten::lstm_cell``, ``gru_cell``, …), each of them large, are a loop over time steps: of
-        these it is their whole time and that of the operators that backward calls as often. So it is of operators that
+        these it is their whole time and that of the operators that backward calls as often; where it joins, attends or
+        draws between two of them it is an observation. So it is of operators that
         forward calls equally often in each step, sixteen times or more.
 
     Why it matters:
@@ -182,14 +183,21 @@ class ManySmallCalls:
             "forward": facts.share_of(cells.forward_ns).value,
             "backward": facts.share_of(cells.backward_ns).value,
         }
+        fed_back = cells.fed_back >= self.cells
+        says = (
+            f" Between two of them it calls {listing(cells.feeding)}, as a recurrence does that feeds its output back: "
+            "that cannot be one call."
+            if fed_back
+            else ""
+        )
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=level.severity,
+            severity=Severity.INFO if fed_back else level.severity,
             summary=f"{cells.name} is called {times(cells.calls, 'time')} a step, a loop in Python over time "
             f"steps; with what backward calls as often it takes {percent_between(share)} of a step of "
-            f"{duration(facts.step_time_s.value)} under the profiler.",
+            f"{duration(facts.step_time_s.value)} under the profiler.{says}",
             scope=facts.label,
             evidence=(
                 evidence("cells and what backward calls as often", share, "%", limit=level.limit),

@@ -24,8 +24,8 @@ CELLS = frozenset(
 )
 
 #: What a recurrence does between two of its time steps that feeds its output back: it joins that to the next input,
-#: asks by it what to attend to, or draws the next token. A loop over inputs that are there before takes the next one, and
-#: may put what comes out through a layer, which can be done for all afterwards.
+#: asks by it what to attend to, or draws the next token. A loop over inputs that are there before takes the next one,
+#: and may put what comes out through a layer, which can be done for all afterwards.
 FEEDS_BACK = frozenset(
     f"aten::{name}"
     for name in (

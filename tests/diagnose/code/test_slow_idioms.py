@@ -36,6 +36,12 @@ SLOW = [
     ("deque-sample", "batch = random.sample(memory, 32)", {"memory": "deque"}, "random.Random.sample"),
     ("list-pop-first", "while queue.pop(0):", {"queue": "list"}, ""),
     ("list-insert-first", "self.q.insert(0, x)", {"of_q": "list"}, ""),
+    (
+        "archive-read-each-time",
+        'wave = shard["waves"][k].astype(np.float32) / 1024',
+        {},
+        "numpy.lib._npyio_impl.NpzFile.__getitem__",
+    ),
     ("list-cut-first", "buffer = buffer[BLOCK:]", {"buffer": "list"}, ""),
     ("list-cut-first", "block, self.rest = self.rest[:n], self.rest[n:]", {"of_rest": "list"}, ""),
     ("search-in-list", "if user not in seen:", {"seen": "list"}, ""),

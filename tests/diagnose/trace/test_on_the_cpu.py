@@ -151,6 +151,35 @@ def test_beside_products_of_32_bits_only_those_of_64_can_win(tmp_path: Path) -> 
     assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.6 * 0.6)
 
 
+@pytest.mark.parametrize(("kind", "sizes"), [("double", [8, 64]), ("c10::complex<double>", [8, 33])])
+def test_other_operators_on_tensors_of_64_bits_count_where_products_have_few(
+    kind: str, sizes: list[int], tmp_path: Path
+) -> None:
+    promoted = {"Input Dims": [sizes, []], "Input type": [kind, "Scalar"]}
+    spans = [product("float", 0, 300), ("aten::mul", 300.0, 550.0, promoted), plain("aten::copy_", 310, 320)]
+    finding = ask(DoubleProducts(), trace_of(tmp_path, *spans))
+    assert isinstance(finding, Finding) and finding.severity is Severity.WARNING
+    assert finding.evidence[0].metric == "operators of 64 bits" and finding.evidence[0].value == pytest.approx(25)
+    assert finding.recoverable is not None and finding.recoverable.high == pytest.approx(0.6 * 0.25)
+    assert "torch promotes" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Input Dims": [[8, 64], []], "Input type": ["float", "double"]},  # one number, which promotes nothing
+        {"Input Dims": [[8, 64], []], "Input type": ["float", "Scalar"]},
+        {"Input Dims": "odd", "Input type": ["double"]},
+        {"Input Dims": [[8]], "Input type": "double"},
+        {"Input type": ["double"]},
+        {"Input Dims": [[8, 64]], "Input type": [["double"]]},
+    ],
+)
+def test_a_number_of_64_bits_is_no_tensor_of_such(told: dict[str, object], tmp_path: Path) -> None:
+    answer = ask(DoubleProducts(), trace_of(tmp_path, product("float", 0, 300), ("aten::mul", 300.0, 900.0, told)))
+    assert isinstance(answer, Cleared) and "0" in answer.summary
+
+
 def test_without_shapes_nothing_is_said_of_products(tmp_path: Path) -> None:
     answer = ask(DoubleProducts(), trace_of(tmp_path, plain("aten::mm", 0, 600)))
     assert isinstance(answer, NotMeasured) and "record_shapes=True" in answer.why

@@ -487,6 +487,15 @@ def _json(node: _Node) -> str:
     return "" if call is None else ast.unparse(call.func)
 
 
+def _read_member(node: _Node) -> str:
+    """``shard["waves"][k]`` of what ``np.load`` made of an ``.npz``."""
+    tree = node.tree
+    if not isinstance(tree, ast.Subscript) or not isinstance(tree.slice, ast.Name | ast.Constant | ast.JoinedStr):
+        return ""
+    number = isinstance(tree.slice, ast.Constant) and not isinstance(tree.slice.value, str)
+    return "" if number else ast.unparse(tree)
+
+
 def _text_of_numbers(node: _Node) -> str:
     call = _call(node.tree, "loadtxt", "genfromtxt", "fromstring", of=_NUMPY) or _call(
         node.tree, "read_csv", "read_json", "read_excel", of=_PANDAS
@@ -743,6 +752,16 @@ _KNOWN = (
         "{} parses text each time it is read (0.6 µs a number; bytes of an array take none)",
         "parse it once before the training, and keep arrays, in memory or as files of numpy (np.save)",
         inside=r"json\.",
+        shown=True,
+    ),
+    _Known(
+        "archive-read-each-time",
+        _read_member,
+        "{} reads a whole array from its .npz, and decompresses it, each time it is asked for, whatever part of it is "
+        "used (1 ms for 1 MB, 9 where compressed)",
+        "take the arrays out of the archive once and keep them, or np.save each into a file of its own: np.load(…, "
+        "mmap_mode='r') reads only what is used",
+        inside=r"numpy\.lib\.(_npyio_impl|npyio)\.NpzFile\.",
         shown=True,
     ),
     _Known(

@@ -57,7 +57,7 @@ class DoublePrecision:
         parameters have float32 and meet something that has not. Elsewhere on a
         CPU the gain is the range of what was seen. On a GPU it is how many times as fast its maker says products in
         float32 are; where that is not known no gain is predicted. In a trace of the CPU that tells types, the time of
-        matrix products of 64 bits.
+        matrix products of 64 bits, or, where that is little, of all operators on such tensors.
 
     Why it matters:
         Few trainings want it: a tensor from NumPy is float64, and one ``.double()`` makes all of them so. Autocast

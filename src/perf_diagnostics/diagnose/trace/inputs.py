@@ -26,6 +26,9 @@ COMMUNICATION = "record_param_comms"
 #: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
 SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, COMMUNICATION))
 
+#: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
+DOUBLES = ("double", "c10::complex<double>")
+
 #: How the names of operators begin that take lists of tensors: an optimizer's, for all of its parameters at once.
 LISTED = ("aten::_foreach_", "aten::_fused_")
 
@@ -75,6 +78,24 @@ class SeenInputs:
     def __init__(self) -> None:
         self.kept: list[Inputs] = []
         self._numbers: dict[Any, int] = {}
+        self._of_doubles = -1
+
+    def number_of_doubles(self, about: Mapping[str, Any]) -> int:
+        """The place in :attr:`kept` of what stands for all tensors of 64 bits of operators whose sizes are not kept; -1
+        where none is among the inputs.
+        """
+        types, sizes = about.get("Input type"), about.get("Input Dims")
+        if types.__class__ is not list or sizes.__class__ is not list:
+            return -1
+        if DOUBLES[0] not in types and DOUBLES[1] not in types:  # next to all: asked without a generator
+            return -1
+        # Of one number the sizes are empty: it makes nothing else one of 64 bits.
+        if not any(kind in DOUBLES and size for kind, size in zip(types, sizes, strict=False)):
+            return -1
+        if self._of_doubles < 0:
+            self._of_doubles = len(self.kept)
+            self.kept.append(Inputs((), DOUBLES[:1]))
+        return self._of_doubles
 
     def number(self, about: Mapping[str, Any]) -> int:
         """The place in :attr:`kept` of what an operator's arguments tell; -1 where they do not (``record_shapes``)."""

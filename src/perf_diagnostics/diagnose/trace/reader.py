@@ -81,7 +81,8 @@ def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
     """Read one rank's trace, as :meth:`torch.profiler.profile.export_chrome_trace` writes it.
 
     Time is linear and memory some 50 bytes an event; flows, instants and Python frames of less than a millisecond are
-    dropped on the way, and of the inputs of operators all but those of :data:`SHAPED`.
+    dropped on the way, and of the inputs of operators all but those of :data:`SHAPED`; of the others
+    is kept whether they have 64 bits.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.
@@ -190,7 +191,8 @@ class _Columns:
             number = -1
         if name in SHAPED:
             return number, -1, self._message(about) if name == COMMUNICATION else self._inputs.number(about)
-        return number, tensors_listed(about) if name.startswith(LISTED) else -1, -1
+        listed = tensors_listed(about) if name.startswith(LISTED) else -1
+        return number, listed, self._inputs.number_of_doubles(about)
 
     def _details(self, kind: Kind, about: Mapping[str, Any]) -> tuple[Any, int, int]:
         """A call's or device event's correlation (not checked yet), its size, and the number of its message."""

@@ -1,4 +1,4 @@
-"""CMP016 for traces of the CPU: matrix products of numbers of 64 bits."""
+"""CMP016 for traces of the CPU: matrix products, or other operators, on numbers of 64 bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HALF, _MOST = 0.5, 0.6
 
 @dataclass(frozen=True)
 class DoubleProducts:
-    """Matrix products multiply numbers of 64 bits."""
+    """Matrix products multiply numbers of 64 bits, or other operators compute with them."""
 
     code: ClassVar[str] = DoublePrecision.code
     name: ClassVar[str] = DoublePrecision.name
@@ -44,20 +44,28 @@ class DoubleProducts:
             raise NotApplicable("operators", "of a device's numbers its kernels tell (CMP003)")
         trace = facts.trace
         operators = trace.of(Kind.OPERATOR)
-        products = operators.where(trace.named(lambda name: name in PRODUCTS)[operators.name])
-        products = products.where(products.told >= 0)
-        if not len(products):
-            raise NotMeasured("operators", "the trace does not tell what products multiply: record_shapes=True does")
+        operators = operators.where(operators.told >= 0)
+        multiplies = trace.named(lambda name: name in PRODUCTS)[operators.name]
         double = np.array([any(_DOUBLE in kind.lower() for kind in one.types) for one in trace.inputs], dtype=np.bool_)
-        rows = products.where(double[products.told])
-        share = facts.share_of(Times.union(rows.start_ns, rows.end_ns))
-        every = not bool((~double[products.told]).any())
-        number = Evidence(
-            metric="products of 64 bits", value=share.value * 100, unit="%", limit=self.limits.warn_share * 100
-        )
-        level = grade(share, ((Severity.WARNING, self.limits.warn_share),))
+        wide = double[operators.told]
+        if not multiplies.any() and not wide.any():
+            raise NotMeasured("operators", "the trace does not tell what products multiply: record_shapes=True does")
+        products, others = operators.where(multiplies & wide), operators.where(wide)
+        share = facts.share_of(Times.union(products.start_ns, products.end_ns))
+        every = bool(multiplies.any()) and not bool((multiplies & ~wide).any())
+        warn = ((Severity.WARNING, self.limits.warn_share),)
+        level, metric = grade(share, warn), "products of 64 bits"
+        says = f"matrix products of numbers of 64 bits{', and no product has others' if every else ''}"
         if level is None:
-            return cleared(self, f"products of 64 bits take {percent(share.value)} of a step", number)
+            share, every = facts.share_of(Times.union(others.start_ns, others.end_ns)), False
+            level, metric = grade(share, warn), "operators of 64 bits"
+            says = (
+                "operators on tensors of 64 bits, most of them no matrix products: something that the rest meets has "
+                "float64, as a tensor has that is made of a NumPy array, and torch promotes what is computed with it"
+            )
+        number = Evidence(metric=metric, value=share.value * 100, unit="%", limit=self.limits.warn_share * 100)
+        if level is None:
+            return cleared(self, f"operators on tensors of 64 bits take {percent(share.value)} of a step", number)
         # Where no product has other numbers, what lies around them hardly has.
         most = facts.share(Part.COMPUTE).value if every else share.value
         gone = Interval(_HALF * share.value, _HALF * share.value, _MOST * most, len(facts.steps))
@@ -66,8 +74,7 @@ class DoubleProducts:
             name=self.name,
             family=self.family,
             severity=level.severity,
-            summary=f"{percent(share.value)} of each step goes into matrix products of numbers of 64 bits"
-            f"{', and no product has others' if every else ''}. In 32 bits they take about half as long.",
+            summary=f"{percent(share.value)} of each step goes into {says}. In 32 bits they take about half as long.",
             scope=facts.label,
             evidence=(number,),
             remedies=(Remedy(IN_SINGLE),),

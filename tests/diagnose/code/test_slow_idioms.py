@@ -173,6 +173,20 @@ def test_what_only_looks_like_one_is_not_told(text: str, kinds: dict[str, str], 
     assert idiom_of(line(text, **kinds), called) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "member"),
+    [
+        ('wave = shard["waves"][k].astype(np.float32)', "shard['waves']"),
+        ('return self.shards[i]["waves"][k, 3:]', "self.shards[i]['waves']"),
+        ("x = archive[name]", "archive[name]"),
+        ('x = archive[f"{name}.x"][:9]', "archive[f'{name}.x']"),
+    ],
+)
+def test_of_an_archive_the_array_is_named_and_not_what_is_used_of_it(text: str, member: str) -> None:
+    idiom = idiom_of(line(text), "numpy.lib._npyio_impl.NpzFile.__getitem__")
+    assert idiom is not None and idiom.why.startswith(f"{member} reads a whole array")
+
+
 def test_only_a_line_of_a_sizeable_share_is_told() -> None:
     slow = line("i = torch.randperm(n)[:64]")
     assert slow_idiom(taking(LEAST_SHARE, slow)) is not None

@@ -180,6 +180,27 @@ def test_a_number_of_64_bits_is_no_tensor_of_such(told: dict[str, object], tmp_p
     assert isinstance(answer, Cleared) and "0" in answer.summary
 
 
+def test_the_message_of_a_collective_is_no_input(tmp_path: Path) -> None:
+    message = {"Collective name": "allreduce", "dtype": "Double", "In msg nelems": 64, "Out msg nelems": 64}
+    talks = ("record_param_comms", 600.0, 900.0, message)
+    answer = ask(DoubleProducts(), trace_of(tmp_path, plain("aten::mul", 0, 500), talks))
+    assert isinstance(answer, NotMeasured) and "record_shapes=True" in answer.why
+    answer = ask(DoubleProducts(), trace_of(tmp_path, product("double", 0, 100), talks))
+    assert isinstance(answer, Cleared) and "10 %" in answer.summary
+
+
+def test_what_is_done_to_batches_while_they_are_loaded_is_no_computing_in_64_bits(tmp_path: Path) -> None:
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, start + 500)
+        told = {"Input Dims": [[8, 64]], "Input type": ["double"]}
+        builder.operator("aten::_to_copy", start + 100, start + 400, **told)
+        builder.operator("aten::mul", start + 500, start + 650, **told)
+        builder.operator("aten::relu", start + 650, start + 900)
+
+    answer = ask(DoubleProducts(), repeated(STEP, 5, fill, deviceProperties=[]).facts(tmp_path))
+    assert isinstance(answer, Cleared) and "15 %" in answer.summary
+
+
 def test_without_shapes_nothing_is_said_of_products(tmp_path: Path) -> None:
     answer = ask(DoubleProducts(), trace_of(tmp_path, plain("aten::mm", 0, 600)))
     assert isinstance(answer, NotMeasured) and "record_shapes=True" in answer.why

@@ -488,12 +488,18 @@ def _json(node: _Node) -> str:
 
 
 def _read_member(node: _Node) -> str:
-    """``shard["waves"][k]`` of what ``np.load`` made of an ``.npz``."""
-    tree = node.tree
-    if not isinstance(tree, ast.Subscript) or not isinstance(tree.slice, ast.Name | ast.Constant | ast.JoinedStr):
-        return ""
-    number = isinstance(tree.slice, ast.Constant) and not isinstance(tree.slice.value, str)
-    return "" if number else ast.unparse(tree)
+    """``shard["waves"]`` of what ``np.load`` made of an ``.npz``, whatever is asked of it: ``shard["waves"][k]``."""
+    found: ast.expr | ast.AST = node.tree
+    asked: list[ast.Subscript] = []
+    while isinstance(found, ast.Subscript):
+        asked.append(found)
+        found = found.value
+    named = [one for one in asked if _is_text(one.slice)] or [one for one in asked if isinstance(one.slice, ast.Name)]
+    return ast.unparse(named[-1]) if named else ""
+
+
+def _is_text(tree: ast.expr) -> bool:
+    return isinstance(tree, ast.JoinedStr) or (isinstance(tree, ast.Constant) and isinstance(tree.value, str))
 
 
 def _text_of_numbers(node: _Node) -> str:

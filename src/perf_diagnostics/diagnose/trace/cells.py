@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.operators import PHASES, Operators
+from perf_diagnostics.diagnose.trace.events import Bool
+from perf_diagnostics.diagnose.trace.operators import MOST_NAMES, PHASES, Operators
 from perf_diagnostics.records import Int64
 
 #: One time step of a recurrence. On a whole sequence ``torch.nn.LSTM`` and its like call ``aten::lstm``, and what that
@@ -71,21 +72,31 @@ class Cells:
         often = np.bincount(rows.name[backward], minlength=len(names)) >= AS_OFTEN * called.max()
         begins = operators.ranges[PHASES.index("backward")].start
         passes = int(np.count_nonzero(steps.on_host.containing(begins) >= 0))
-        feeds = operators.facts.trace.named(lambda name: name in FEEDS_BACK)[rows.name] & operators.in_phase("forward")
-        # Which cell each comes after, of those that another cell of its pass follows.
-        after = np.cumsum(cells)
-        of_pass = operators.ranges[PHASES.index("forward")].containing(rows.start_ns + 1)
-        first, last = (np.full(of_pass.max() + 1, end) for end in (len(rows), 0))
-        np.minimum.at(first, of_pass[cells], after[cells])
-        np.maximum.at(last, of_pass[cells], after[cells])
-        between = feeds & (after >= first[of_pass]) & (after < last[of_pass])
-        often_fed = np.bincount(rows.name[between], minlength=len(names))
+        after, feeding = _between(operators, cells)
         return Cells(
-            fed_back=len(np.unique(after[between])) / max(1, passes),
-            feeding=tuple(names[one] for one in np.argsort(-often_fed, kind="stable")[:3] if often_fed[one]),
             name=names[int(called.argmax())],
             calls=float(called.sum()) / len(steps),
             each_pass=float(called.sum()) / max(1, passes),
+            fed_back=after / max(1, passes),
+            feeding=feeding,
             forward_ns=operators.time_in(cells),
             backward_ns=operators.time_in(backward & often[rows.name]),
         )
+
+
+def _between(operators: Operators, cells: Bool) -> tuple[int, tuple[str, ...]]:
+    """After how many cells, of those that another one of their pass follows, the recurrence may be fed back
+    (:data:`FEEDS_BACK`), and the names of what does that most.
+    """
+    names, rows = operators.facts.trace.names, operators.rows
+    feeds = operators.facts.trace.named(lambda name: name in FEEDS_BACK)[rows.name] & operators.in_phase("forward")
+    of_pass = operators.ranges[PHASES.index("forward")].containing(rows.start_ns + 1)
+    # A row's cell is the last one that began before it; before its pass's first and after its last is none between.
+    cell = np.cumsum(cells)
+    first, last = (np.full(of_pass.max() + 1, end) for end in (len(rows), 0))
+    np.minimum.at(first, of_pass[cells], cell[cells])
+    np.maximum.at(last, of_pass[cells], cell[cells])
+    between = feeds & (cell >= first[of_pass]) & (cell < last[of_pass])
+    often = np.bincount(rows.name[between], minlength=len(names))
+    most = np.argsort(-often, kind="stable")[:MOST_NAMES]
+    return len(np.unique(cell[between])), tuple(names[one] for one in most if often[one])

@@ -81,8 +81,8 @@ def read_trace(path: str | Path, *, chunk: int = CHUNK) -> Trace:
     """Read one rank's trace, as :meth:`torch.profiler.profile.export_chrome_trace` writes it.
 
     Time is linear and memory some 50 bytes an event; flows, instants and Python frames of less than a millisecond are
-    dropped on the way, and of the inputs of operators all but those of :data:`SHAPED`; of the others
-    is kept whether they have 64 bits.
+    dropped on the way, and of the inputs of operators all but those of :data:`SHAPED`; of the others is kept whether
+    they have 64 bits.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.

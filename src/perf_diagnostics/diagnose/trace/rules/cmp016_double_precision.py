@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.rules.cmp016_double_precision import IN_SINGLE, D
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import PRODUCTS
+from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, PRODUCTS
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.wording import percent
 
@@ -44,7 +44,9 @@ class DoubleProducts:
             raise NotApplicable("operators", "of a device's numbers its kernels tell (CMP003)")
         trace = facts.trace
         operators = trace.of(Kind.OPERATOR)
-        operators = operators.where(operators.told >= 0)
+        # What a collective's row tells of is a message.
+        tells = (operators.told >= 0) & ~trace.named(lambda name: name == COMMUNICATION)[operators.name]
+        operators = operators.where(tells & facts.launches.on_training_threads(operators))
         multiplies = trace.named(lambda name: name in PRODUCTS)[operators.name]
         double = np.array([any(_DOUBLE in kind.lower() for kind in one.types) for one in trace.inputs], dtype=np.bool_)
         wide = double[operators.told]
@@ -57,7 +59,9 @@ class DoubleProducts:
         level, metric = grade(share, warn), "products of 64 bits"
         says = f"matrix products of numbers of 64 bits{', and no product has others' if every else ''}"
         if level is None:
-            share, every = facts.share_of(Times.union(others.start_ns, others.end_ns)), False
+            # Of making a batch, converting it is a part, and no computing.
+            computing = Times.union(others.start_ns, others.end_ns) - facts.split.host.loading
+            share, every = facts.share_of(computing), False
             level, metric = grade(share, warn), "operators of 64 bits"
             says = (
                 "operators on tensors of 64 bits, most of them no matrix products: something that the rest meets has "

@@ -32,8 +32,8 @@ class ManySmallCalls:
         share of the step; and how many of them forward calls for each tensor whose gradient the backward writes. Calls
         of a recurrent cell (``aten::lstm_cell``, ``gru_cell``, …), each of them large, are a loop over time steps: of
         these it is their whole time and that of the operators that backward calls as often; where it joins, attends or
-        draws between two of them it is an observation. So it is of operators that
-        forward calls equally often in each step, sixteen times or more.
+        draws between two of them it is an observation. So it is of operators that forward calls equally often in each
+        step, sixteen times or more.
 
     Why it matters:
         A loop in Python over time steps, samples or heads calls the same small operators again and again. The processor
@@ -112,7 +112,9 @@ class ManySmallCalls:
         if cells is not None and cells.each_pass >= self.cells:
             of_cells = facts.share_of(cells.forward_ns + cells.backward_ns)
             found = self._of_cells(facts, cells, of_cells, numbers)
-            if found is not None and (level is None or not loops or of_cells.value > share.value):
+            # What only may be a fault hides none that calls make.
+            says_more = of_cells.value > share.value and not self._fed_back(cells)
+            if found is not None and (level is None or not loops or says_more):
                 return found
         # Where calls alone take as much as a fault does, they say more of it.
         loop = Loop.of(operators) if level is None or not loops else None
@@ -172,6 +174,10 @@ class ManySmallCalls:
             },
         )
 
+    def _fed_back(self, cells: Cells) -> bool:
+        """Whether the recurrence may need what other layers made of the time step before."""
+        return cells.fed_back >= self.cells
+
     def _of_cells(
         self, facts: TraceFacts, cells: Cells, share: Interval, numbers: tuple[Evidence, ...]
     ) -> Finding | None:
@@ -183,10 +189,10 @@ class ManySmallCalls:
             "forward": facts.share_of(cells.forward_ns).value,
             "backward": facts.share_of(cells.backward_ns).value,
         }
-        fed_back = cells.fed_back >= self.cells
+        fed_back = self._fed_back(cells)
         says = (
-            f" Between two of them it calls {listing(cells.feeding)}, as a recurrence does that feeds its output back: "
-            "that cannot be one call."
+            f" Between two of them it calls {listing(cells.feeding)}, as a recurrence does that feeds its output back; "
+            "if it does, it cannot be one call."
             if fed_back
             else ""
         )

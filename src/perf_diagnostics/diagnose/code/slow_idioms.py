@@ -234,7 +234,10 @@ def _insert_first(node: _Node) -> str:
 
 
 def _cut_first(node: _Node) -> str:
-    """``rest = rest[n:]`` of a list, also where the first are taken in the same line: ``first, rest = …``."""
+    """``rest = rest[n:]`` of a list, also where the first are taken in the same line: ``first, rest = …``.
+
+    A slice keeps Python's lock: a look sees this line only where a loop's round ends with it, or another call is in it.
+    """
     tree = node.tree
     if not isinstance(tree, ast.Assign) or len(tree.targets) != 1:
         return ""
@@ -763,7 +766,7 @@ _KNOWN = (
     _Known(
         "archive-read-each-time",
         _read_member,
-        "{} reads a whole array from its .npz, and decompresses it, each time it is asked for, whatever part of it is "
+        "{} reads a whole array from its .npz (and decompresses it, if it is) each time, whatever part of it is "
         "used (1 ms for 1 MB, 9 where compressed)",
         "take the arrays out of the archive once and keep them, or np.save each into a file of its own: np.load(…, "
         "mmap_mode='r') reads only what is used",

@@ -236,7 +236,10 @@ def test_a_run_of_some_steps_with_a_setting_says_so_in_its_record(here: Path) ->
     assert ended.returncode == 0 and not (here / "ended").exists()
     run = find_run("some", here / "results").read()
     (result,) = run.results
-    assert len(result.steps[0].steady) == 20 and np.count_nonzero(result.steps[0].columns["warmup"]) >= 9
+    steps = result.steps[0]
+    # Of the 20 some may be marked as warm-up afterwards, where a busy machine made the first ones long.
+    measured = steps.columns["block"] >= steps.steady.columns["block"][0]
+    assert np.count_nonzero(measured) == 20 and np.count_nonzero(steps.columns["warmup"][~measured]) >= 9
     assert result.stop_reason == "enough_steps"
     assert result.facts["num_workers"] == 1
     assert any("num_workers=1 in place of its own" in note for note in run.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections import Counter
@@ -17,6 +18,9 @@ HERE = Path(__file__).parent
 
 #: Folders whose tests train something and look at how long it took.
 TRAINS = ("integrations", "trials", "measure/one_step")
+
+# A rule that fails is a failed test, here and in the processes that tests start.
+os.environ["PERF_DIAGNOSTICS_STRICT"] = "1"
 
 # A shell that starts the suite in the background has it ignore Ctrl-C and Ctrl-\, and nohup a terminal that closes; and
 # so would every script that a test starts to see what these do to it.

@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 
 from perf_diagnostics.cli import main
+from perf_diagnostics.cli.diagnosis_text import diagnosis_text
 from perf_diagnostics.diagnose import installed
 from perf_diagnostics.diagnose.engine import diagnose
 from perf_diagnostics.diagnose.finding import Cleared, Family
@@ -82,6 +83,29 @@ def test_an_installed_rule_is_asked_after_ours_and_has_thresholds(install) -> No
     assert [rule.code for rule in installed.all_rules()] == [*(rule.code for rule in RULES), "HST901"]
     diagnosis = diagnose(run_of(trial_of()), thresholds={"HST901": {"least": 0.7}})
     assert next(item.summary for item in diagnosis.cleared if item.code == "HST901") == "least 0.7"
+
+
+@dataclass(frozen=True)
+class Failing(Outside):
+    __doc__ = Outside.__doc__
+
+    def check(self, facts) -> Cleared:
+        raise KeyError("a column")
+
+
+def test_a_rule_that_fails_is_told_and_takes_nothing_from_the_others(install, monkeypatch) -> None:
+    run = run_of(trial_of(data_wait=0.5, forward=0.5))
+    whole = diagnose(run)
+    install(failing="Failing")
+    with pytest.raises(KeyError):
+        diagnose(run)
+    monkeypatch.setenv("PERF_DIAGNOSTICS_STRICT", "0")
+    diagnosis = diagnose(run)
+    assert diagnosis.verdict == whole.verdict and diagnosis.findings == whole.findings
+    (failed,) = [rule for rule in diagnosis.unchecked if rule.failed]
+    assert failed.code == "HST901" and "KeyError: 'a column'" in failed.why
+    (told,) = [line for line in diagnosis_text(diagnosis, 400, every_rule=False).splitlines() if "Failed" in line]
+    assert told.startswith("Failed: outside (HST901): the rule ended with an error (KeyError: 'a column')")
 
 
 made = Outside()

@@ -62,6 +62,7 @@ def _rest_counted(diagnosis: Diagnosis, width: int) -> list[str]:
         lines.append(f"Not checked: {counted(len(diagnosis.not_checked), 'rule')}, because something was not measured.")
     if others := sum(map(len, diagnosis.does_not_apply.values())):
         lines.append(f"Does not apply here: {counted(others, 'rule')}.")
+    lines += [line for rule in diagnosis.unchecked if rule.failed for line in wrapped(f"Failed: {rule.words}.", width)]
     return [*lines, "Their names, and why: the same command with --all."] if lines else []
 
 

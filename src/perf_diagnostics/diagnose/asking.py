@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from perf_diagnostics.diagnose.facts.facts import Group, NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
 from perf_diagnostics.diagnose.finding import Cleared, Evidence, Family, Finding, Severity, Unchecked
+from perf_diagnostics.diagnose.not_measured import RuleFailed
 from perf_diagnostics.diagnose.rule import Answer, Named, Rule
 from perf_diagnostics.diagnose.wording import listing
 
 F = TypeVar("F")
+
+#: Environment variable: raise what a rule raises, rather than report it beside what the others say.
+STRICT = "PERF_DIAGNOSTICS_STRICT"
 
 SEVERITIES = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 
@@ -87,11 +92,19 @@ def _asked(rule: Rule, sweep: SweepFacts, recommended: Mapping[str, int]) -> lis
 
 
 def answered(check: Callable[[F], Answer], facts: F) -> Reply:
-    """What a rule says of these facts, or which of them it lacks."""
+    """What a rule says of these facts, or which of them it lacks, or that it failed.
+
+    One that fails, ours or another package's, takes no verdict from the user; with ``PERF_DIAGNOSTICS_STRICT=1`` in the
+    environment, as in our tests, its error is raised.
+    """
     try:
         return check(facts)
     except NotMeasured as missing:
         return missing
+    except Exception as error:
+        if os.environ.get(STRICT, "0") not in ("", "0"):
+            raise
+        return RuleFailed(error)
 
 
 def merged(by_size: Mapping[int, Sequence[Reply]], group: Group, recommended: int | None) -> Reply:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perf_diagnostics.diagnose.asking import Placed, Replies, Reply, filed, merged
+from perf_diagnostics.diagnose.asking import Placed, Replies, Reply, answered, filed, merged
 from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured, SweepFacts, TrialFacts, ask
-from perf_diagnostics.diagnose.finding import Cleared, Family, Severity, StepWaterfall, Unchecked
+from perf_diagnostics.diagnose.finding import Family, Finding, Severity, StepWaterfall, Unchecked
 from perf_diagnostics.diagnose.rules import RULES
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.operators import Operators
@@ -160,11 +160,8 @@ def _without_window(rule: TraceRule, trials: Sequence[TrialFacts]) -> NotMeasure
 def _reply(rule: TraceRule, window: Window) -> Reply:
     if window.facts is None:
         return NotMeasured("deep_window", window.why)
-    try:
-        answer = rule.check(window.facts)
-    except NotMeasured as missing:
-        return missing
-    if isinstance(answer, Cleared):
+    answer = answered(rule.check, window.facts)
+    if not isinstance(answer, Finding):
         return answer
     return allowing_for_the_profiler(of_undisturbed_calls(answer, window.trial), window.slowdown)
 

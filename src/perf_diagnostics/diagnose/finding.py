@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.framework import Framework
+from perf_diagnostics.diagnose.not_measured import RULE
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.records import Json
 
@@ -125,6 +126,16 @@ class Unchecked:
     signal: str
     why: str
     applies: bool = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether the rule looked, and ended with an error."""
+        return self.signal == RULE
+
+    @property
+    def words(self) -> str:
+        """``recompiles (HST007): why``."""
+        return f"{self.name} ({self.code}): {self.why}"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: The signal that is missing where a rule failed: the rule itself.
+RULE = "rule"
+
 
 class NotMeasured(Exception):
     """Nobody measured ``signal``; ``why`` is the recorded reason, or what would have to be run.
@@ -13,6 +16,18 @@ class NotMeasured(Exception):
         super().__init__(f"{signal}: {why}")
         self.signal = signal
         self.why = why
+
+
+class RuleFailed(NotMeasured):
+    """A rule ended with an error, which is its own fault; what the other rules say stands.
+
+    Args:
+        error: what it raised.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        says = f"{type(error).__name__}: {error}".rstrip(": ")
+        super().__init__(RULE, f"the rule ended with an error ({says}), which is its own fault: please report it")
 
 
 class NotApplicable(NotMeasured):

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.compilations import Compilations
 from perf_diagnostics.measure.code.worker_looks import WorkerLooks
 from perf_diagnostics.measure.environment import with_threads_of_now
 from perf_diagnostics.measure.host import memory
@@ -163,7 +164,7 @@ class _Measuring:
 
     def _train(self, device: torch.device, between_blocks: Callable[[], None]) -> None:
         """Build the workload, run its steps under the probe, and look at it afterwards while it lives."""
-        trial, notes = self.trial, self.notes
+        trial, notes, compilations = self.trial, self.notes, Compilations()
         training = compiled(self.build(trial.settings), trial.settings)
         describe(training, trial.settings, device, notes)
         notes.quantity("setup_s", self._spent_s(), "s", "perf_counter_ns")
@@ -196,6 +197,8 @@ class _Measuring:
             notes.worker_code = worker_looks.samples()
             worker_looks.close()
             notes.facts |= gradients.facts
+            with notes.observations.guard("compilations"):
+                notes.facts["compilations"] = compilations.told()
             _clocks(probe, notes)
         if self.measured.outcome is Outcome.COMPLETED and self.measured.steady_steps and not trial.role:
             self.on_measured(self._so_far())

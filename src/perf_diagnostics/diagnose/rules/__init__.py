@@ -96,6 +96,7 @@ from perf_diagnostics.diagnose.rules.hst013_chores_inside_work import ChoresInsi
 from perf_diagnostics.diagnose.rules.hst014_small_calls_in_a_loop import SmallCallsInALoop
 from perf_diagnostics.diagnose.rules.hst015_page_faults import PageFaults
 from perf_diagnostics.diagnose.rules.hst016_work_outside_of_torch import WorkOutsideOfTorch
+from perf_diagnostics.diagnose.rules.hst017_graph_breaks import GraphBreaks
 from perf_diagnostics.diagnose.rules.inp001_input_bound import InputBound
 from perf_diagnostics.diagnose.rules.inp002_slow_batches import SlowBatches
 from perf_diagnostics.diagnose.rules.inp003_too_few_workers import TooFewWorkers
@@ -186,6 +187,7 @@ RULES: tuple[Rule, ...] = (
     ChoresInsideWork(),
     SmallCallsInALoop(),
     WorkOutsideOfTorch(),
+    GraphBreaks(),
     PageFaults(),
     OptimizerHeavy(),
     ZeroGradMemset(),

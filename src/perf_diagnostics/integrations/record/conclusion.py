@@ -15,6 +15,7 @@ from perf_diagnostics.integrations.record import not_shown
 from perf_diagnostics.integrations.record.training_folder import TrainingFolder
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.compilations import Compilations
 from perf_diagnostics.measure.code.worker_looks import WorkerLooks
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.records import Gap, Json, Outcome, Quantity, StepTable, Trial, TrialResult
@@ -46,6 +47,7 @@ class Conclusion:
     disk: TrainingFolder
     readings: SteadyReadings
     code: CodeWatch
+    compilations: Compilations
     worker_looks: WorkerLooks
     exchanges: Exchanges
     observations: Observations
@@ -57,7 +59,7 @@ class Conclusion:
 
     def result(self, trial: Trial, ending: Ending) -> TrialResult:
         """The trial's, which ended in this way."""
-        about = self.about
+        about, found = self.about, self._found()
         outcome, reason, stop_reason = ending
         steady, cut_ns = self.disk.parts.cut_transient()
         steps = self.disk.parts.table(self.shape)
@@ -69,7 +71,7 @@ class Conclusion:
             series=self.readings.series,
             quantities=(*self._told_quantities(), *self._measured_quantities(cut_ns), *self._began(steps)),
             gaps=(*self._gaps(steps), *self.observations.gaps),
-            facts={**about.facts, **about.looked, **about.forced, **self._rank_facts(), **self.code.waits()},
+            facts={**about.facts, **about.looked, **about.forced, **found},
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
             environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
             started_at=self.disk.started_at.isoformat(timespec="milliseconds"),
@@ -85,7 +87,7 @@ class Conclusion:
 
         Without what is counted until the end: CPU time, memory peaks and gaps.
         """
-        about = self.about
+        about, found = self.about, self._found()
         return TrialResult(
             trial=trial,
             outcome=Outcome.INTERRUPTED,
@@ -97,8 +99,7 @@ class Conclusion:
                 **about.looked,
                 **about.loader_facts,
                 **about.forced,
-                **self._rank_facts(),
-                **self.code.waits(),
+                **found,
             },
             provenance={"host_clock": "perf_counter_ns", "device_clock": self.probe.device_clock},
             environment=dataclasses.replace(self.disk.environment, devices=self.readings.devices),
@@ -118,6 +119,13 @@ class Conclusion:
         several = self.disk.meeting.several
         told = (*self.about.quantities, *self.about.crossings)
         return [one for one in told if not (several and one.name in RANKS_OWN)]
+
+    def _found(self) -> dict[str, Json]:
+        """What was seen of the training while it went on."""
+        found: dict[str, Json] = {**self._rank_facts(), **self.code.waits()}
+        with self.observations.guard("compilations"):
+            found["compilations"] = self.compilations.told()
+        return found
 
     def _rank_facts(self) -> dict[str, Json]:
         """What is known about the ranks of several."""

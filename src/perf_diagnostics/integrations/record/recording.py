@@ -20,6 +20,7 @@ from perf_diagnostics.integrations.record.flush_times import FlushTimes
 from perf_diagnostics.integrations.record.training_folder import WARM_UP_STEPS, TrainingFolder, nobody
 from perf_diagnostics.integrations.steps.loop_probe import LoopProbe
 from perf_diagnostics.measure.code.code_watch import CodeWatch
+from perf_diagnostics.measure.code.compilations import Compilations
 from perf_diagnostics.measure.code.worker_looks import WorkerLooks
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.steps.device_clock import EventSource
@@ -113,6 +114,7 @@ class Recording:
             disk=self._disk,
             readings=self._readings,
             code=self._code,
+            compilations=Compilations(),
             worker_looks=self.worker_looks,
             exchanges=self.exchanges,
             observations=observations,

@@ -45,7 +45,8 @@ def tell(recording: Recorded, observations: Observations, notes: Iterable[str] =
     told, diagnosis = "no verdict could be made", None
     with observations.guard("verdict"):
         told, diagnosis = _verdict(recording, observations)
-    for line in (told, *notes):
+    failed = () if diagnosis is None else (rule.words for rule in diagnosis.unchecked if rule.failed)
+    for line in (told, *notes, *failed):
         say(line)
     return diagnosis
 

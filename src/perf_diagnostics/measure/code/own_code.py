@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 #: What installers call the folders that they put libraries into.
-_INSTALLED = ("site-packages", "dist-packages")
+INSTALLED = ("site-packages", "dist-packages")
 
 #: Names of what has no file, but was typed by somebody: at a prompt, or in a notebook's cell.
 _TYPED = ("<stdin>", "<ipython-input-")
@@ -84,7 +84,7 @@ class OwnCode:
         path = os.path.abspath(file)  # noqa: PTH100 - a code object's name may be relative, and no link is followed
         if self._program and path.startswith(self._program):
             return Kind.OWN
-        installed = path.startswith(self._libraries) or any(name in Path(path).parts for name in _INSTALLED)
+        installed = path.startswith(self._libraries) or any(name in Path(path).parts for name in INSTALLED)
         return Kind.LIBRARY if installed else Kind.OWN
 
 
@@ -100,7 +100,7 @@ def _installed_program(main: str) -> str:
     """The folder of the installed package that is run as the program; empty where the program is not installed."""
     parts = Path(main).parts
     for place, part in enumerate(parts[:-1]):
-        if part in _INSTALLED and place + 1 < len(parts) - 1:
+        if part in INSTALLED and place + 1 < len(parts) - 1:
             return _folder(str(Path(*parts[: place + 2])))
     return ""
 

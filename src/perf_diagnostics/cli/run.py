@@ -236,6 +236,10 @@ def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) 
     if doubts := less_sure(diagnosis):
         say(f"Less sure: {doubts}")
     first = changes_of(diagnosis)[:1]
+    unpriced = _unpriced_advice(diagnosis)
+    if unpriced:
+        first = ()
+        say(f"Try: {unpriced} What that would win was not measured.")
     for change in first:
         code = f" [{change.code}]" if change.code else ""
         say(f"Try: {change.says}{code} A fix {gain(change.gain)}.")
@@ -245,6 +249,14 @@ def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) 
             what = "it wins" if first else "settings would win that no fault asks for"
             say(f"To measure what {what}, in the script as it is: {typed('confirm', where, '--rerun', *words)}")
         say(f"Evidence: {typed('diagnose', where)}; to pass on: {typed('report', where)}")
+
+
+def _unpriced_advice(diagnosis: Diagnosis) -> str:
+    """What to do first about a fault that is the verdict and has no price; empty where it has one."""
+    from perf_diagnostics.diagnose.verdict_place import verdict_finding
+
+    fault = verdict_finding(diagnosis) if diagnosis.verdict is not None and diagnosis.verdict.fault else None
+    return "" if fault is None or fault.recoverable is not None or not fault.remedies else fault.remedies[0].says
 
 
 def _can_be_tried(diagnosis: Diagnosis, recording: Recorded) -> bool:

@@ -39,6 +39,7 @@ _MORE: dict[str, dict[str, Json]] = {
     "weight_penalties": {"kind": "squares", "weights": 1_500_000, "tensors": 6, "averaged": False},
     "written_out_functions": {"shape": [64, 1024], "call": "F.gelu(x)", "operators": 5.0, "instead": 0.0},
     "zero_factors": {},
+    "smoothed_labels": {"shape": [2048, 7000]},
     "zero_arithmetic": {"shape": [8, 21, 96, 96], "zeros": 0.95},
     "composed_attention": {
         **{"shape": [32, 384, 384], "used": False, "fused": True, "causal": False, "module": "", "dropout": False},
@@ -78,6 +79,7 @@ DOSES: tuple[Dose, ...] = (
     *_doses("CMP009", "composed_attention"),
     *_doses("CMP026", "broadcast_blow_ups"),
     *_doses("CMP031", "zero_arithmetic"),
+    *_doses("CMP055", "smoothed_labels"),
     *_doses("CMP034", "dearer_orders"),
     *_doses("CMP036", "weight_penalties"),
     *_doses("CMP037", "zero_factors"),

@@ -29,6 +29,7 @@ _COMPOSED = (
     "CMP051",
     "CMP052",
     "CMP053",
+    "CMP055",
 )
 
 #: What generates lies outside of all phases, as HST006 may say.
@@ -184,6 +185,16 @@ PLANTS = (
         "one-hot-arithmetic",
         "picked-first",
         "a script that multiplies what it computes for 8,000 topics by labels of one",
+        dose="64 rows, 8,000 topics",
+        steps=(260, 510),
+        slower_by=1.05,
+    ),
+    _plant(
+        _COMPOSED,
+        "CMP055",
+        "labels-for-all",
+        "label-and-sum",
+        "a script that writes smoothed labels out for 8,000 topics",
         dose="64 rows, 8,000 topics",
         steps=(260, 510),
         slower_by=1.05,

@@ -155,6 +155,26 @@ class Topics(torch.nn.Module):
         return self.last(likely)
 
 
+class Smoothed(torch.nn.Module):
+    """How far 8,000 topics are from smoothed labels; ``labels``: by a number for every topic, else by one and a sum."""
+
+    def __init__(self, labels):
+        super().__init__()
+        self.labels = labels
+        self.topics = torch.nn.Sequential(torch.nn.Linear(256, 8), torch.nn.Linear(8, 8000))
+        self.last = torch.nn.Linear(1, 10)
+
+    def forward(self, x):
+        logp = self.topics(x).log_softmax(-1)
+        best, low = logp.argmax(1, keepdim=True), 0.1 / 7999
+        if self.labels:
+            smoothed = torch.full_like(logp, low).scatter_(1, best, 0.9)
+            far = functional.kl_div(logp, smoothed, reduction="none").sum(1, keepdim=True)
+        else:
+            far = -(0.9 - low) * logp.gather(1, best) - low * logp.sum(1, keepdim=True)
+        return self.last(far)
+
+
 class Attends(torch.nn.Module):
     """Causal attention over 768 places; ``written``: operator by operator, with its scores written out."""
 
@@ -374,6 +394,8 @@ MODELS = {
     "distances": lambda: Prototypes(spread=False),
     "one-hot-arithmetic": lambda: Topics(labels=True),
     "picked-first": lambda: Topics(labels=False),
+    "labels-for-all": lambda: Smoothed(labels=True),
+    "label-and-sum": lambda: Smoothed(labels=False),
     "written-scores": lambda: Attends(written=True),
     "one-kernel": lambda: Attends(written=False),
     "layer-for-edges": lambda: Graph(for_edges=True),

@@ -53,6 +53,7 @@ from perf_diagnostics.diagnose.rules.cmp051_sorted_for_few import SortedForFew
 from perf_diagnostics.diagnose.rules.cmp052_parts_one_by_one import PartsOneByOne
 from perf_diagnostics.diagnose.rules.cmp053_inverse_for_products import InverseForProducts
 from perf_diagnostics.diagnose.rules.cmp054_evaluated_again import EvaluatedAgain
+from perf_diagnostics.diagnose.rules.cmp055_smoothed_labels import SmoothedLabels
 from perf_diagnostics.diagnose.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.rules.com003_little_overlap import LittleOverlap
@@ -252,6 +253,7 @@ RULES: tuple[Rule, ...] = (
     PartsOneByOne(),
     InverseForProducts(),
     EvaluatedAgain(),
+    SmoothedLabels(),
     MemoryPressure(),
     Fragmentation(),
     AllocatorRetries(),

@@ -17,7 +17,7 @@ from perf_diagnostics.diagnose.rule_parts.excess import Excess, excess_of
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rule_parts.guards import against_guard, told_function, why_again
 from perf_diagnostics.diagnose.statistics.time_series import lost_ratio, period_of
-from perf_diagnostics.diagnose.wording import counted, duration, percent_between
+from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
 from perf_diagnostics.records import Int64
 
 #: Functions whose guards are spoken of in the advice.
@@ -76,6 +76,9 @@ class Recompiles:
             numbers.append(Evidence(metric="functions that torch.compile gave up on", value=len(given_up), limit=0))
             seconds = sum(one.seconds for one in given_up)
             numbers.append(Evidence(metric="compiling these functions", value=seconds, unit="s"))
+            whole_s = float(facts.result.steps[0].wall_ns.sum()) / 1e9
+            part = min(1.0, seconds / whole_s) if whole_s > 0 else 0.0
+            numbers.append(Evidence(metric="compiling them, of all steps so far", value=100 * part, unit="%"))
         told = given_up or ([functions[0]] if functions else [])
         graded = None if steady is None else steady.graded
         severity = Severity.INFO if graded is None else graded.severity
@@ -84,7 +87,7 @@ class Recompiles:
         cost = None if steady is None else steady.cost
         if cost is not None:
             numbers.append(evidence("lost in steps that compile", cost.share, "%", limit=self.warn_share))
-        sentences = [*([_gave_up(given_up)] if given_up else []), *([] if steady is None else [steady.says])]
+        sentences = [*([_gave_up(given_up, part)] if given_up else []), *([] if steady is None else [steady.says])]
         return Finding(
             code=self.code,
             name=self.name,
@@ -133,11 +136,12 @@ class _Steady:
     often: bool
 
 
-def _gave_up(functions: Sequence[Compiled]) -> str:
-    """What torch gave up on, in a sentence or two."""
+def _gave_up(functions: Sequence[Compiled], part: float) -> str:
+    """What torch gave up on, in a sentence or two; compiling took this part of all steps, warm-up included."""
     first = functions[0]
     also = f" (and on {counted(len(functions) - 1, 'other function')})" if len(functions) > 1 else ""
-    graphs = f" after {counted(first.graphs, 'graph')}, made in {duration(first.seconds)}" if first.graphs else ""
+    took = f"made in {duration(sum(one.seconds for one in functions))} ({percent(part)} of the time of all steps)"
+    graphs = f" after {counted(first.graphs, 'graph')}, {took}" if first.graphs else ""
     why = f": {why_again(first.guards[0])}" if first.guards else ""
     return (
         f"torch.compile gave up on {told_function(first)}{also}{graphs}{why}. What fits none of its graphs runs "

@@ -6,9 +6,9 @@ shows each operator to all of ``every_watcher``; what a watcher is says ``watche
 ``step_totals`` adds up what all operators take. ``zero_products`` finds matrix products with an operand of mostly zeros
 (counted by ``operand_zeros``, weighed by ``flop_formulas``), and has ``gradient_rows`` find rows that get no gradient.
 ``operator_graph`` keeps who reads what, and for the ``graph_watcher`` of each kind: ``broadcast_blow_ups``,
-``zero_arithmetic``, ``zero_factors``, ``composed_attention`` (and ``fused_attention``, what one kernel would take),
-``weight_penalties``, ``diagonal_matrices``, ``drawn_masks`` and ``product_orders``, of which ``contractions`` works out
-the best order.
+``zero_arithmetic``, ``smoothed_labels``, ``zero_factors``, ``composed_attention`` (and ``fused_attention``, what one
+kernel would take), ``weight_penalties``, ``diagonal_matrices``, ``drawn_masks`` and ``product_orders``, of which
+``contractions`` works out the best order.
 ``earlier_graph`` tells backward through what earlier steps computed.
 ``prefixes_again`` compares calls without gradients, ``recurrent_again`` those of recurrent layers with them.
 ``dataflow`` tells what is computed again, never used, or made of constants; it knows operators by their

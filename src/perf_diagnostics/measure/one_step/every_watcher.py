@@ -32,6 +32,7 @@ from perf_diagnostics.measure.one_step.product_orders import ProductOrders
 from perf_diagnostics.measure.one_step.recurrent_again import RecurrentAgain
 from perf_diagnostics.measure.one_step.single_precision import SinglePrecision
 from perf_diagnostics.measure.one_step.slow_indexing import SlowIndexing
+from perf_diagnostics.measure.one_step.smoothed_labels import SmoothedLabels
 from perf_diagnostics.measure.one_step.step_totals import StepTotals
 from perf_diagnostics.measure.one_step.unread_parts import UnreadParts
 from perf_diagnostics.measure.one_step.watcher import Watcher, memory
@@ -58,6 +59,7 @@ def watchers_of(parameters: Iterable[torch.Tensor]) -> list[Watcher]:
         graph,
         BlowUps(graph, lines),
         ZeroArithmetic(graph, at, lines),
+        SmoothedLabels(graph, lines),
         ZeroFactors(graph, lines),
         ComposedAttention(graph, lines),
         ProductOrders(graph, at, lines),

@@ -25,7 +25,8 @@ class UnusedGradients:
         which operators of their backwards lead to nothing but such parameters, or parameters whose gradients were
         dropped before their own optimizer stepped (a generator's, from the loss of its critic), with their time where
         it runs on the CPU. In a profiler window or trace: how many gradients a backward pass writes, and how many
-        tensors the steps update at most, by the optimizer's operators.
+        tensors the steps update at most, by the optimizer's operators; and how many gradients each pass adds to those
+        of the step before, while it takes others as they come: no optimizer clears the former.
 
     Why it matters:
         Their part of the backward is work for nothing, activations are kept for it, and the gradients take as much
@@ -41,9 +42,9 @@ class UnusedGradients:
         optimizer that is made later in the training is not known yet. The time is that of one or two of the first
         steps. What an operator computes for an unused gradient beside a used one (a critic's weights in the
         generator's backward) is not told apart, and not counted. In a trace nobody knows which layers it is: the gain
-        is that of the first or of the last ones of a pass, and nothing of it is sure. An optimizer that steps now and
-        then, and in no recorded step, is not seen. Adding up gradients that nobody clears, and memory
-        that is kept for the backward, are in the upper end of the gain alone.
+        is that of the first or of the last ones of a pass, and nothing of it is sure unless gradients that nobody
+        clears come last. An optimizer that steps now and then, and in no recorded step, is not seen. Adding up
+        gradients that nobody clears, and memory that is kept for the backward, are in the upper end of the gain alone.
     """
 
     code: ClassVar[str] = "CMP017"

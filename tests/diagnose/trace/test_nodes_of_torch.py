@@ -32,12 +32,15 @@ def net(depth: int = 2) -> nn.Sequential:
     return nn.Sequential(*[part for _ in range(depth) for part in (nn.Linear(128, 128), nn.Tanh())])
 
 
-def recorded(step: Callable[[], None], folder: Path, *, shapes: bool = True, steps: int = 3) -> TraceFacts:
+def recorded(
+    step: Callable[[], None], folder: Path, *, shapes: bool = True, stack: bool = False, steps: int = 3
+) -> TraceFacts:
     """So many steps, after one that is not recorded."""
     path = folder / "trace.json"
     with profile(
         activities=[ProfilerActivity.CPU],
         record_shapes=shapes,
+        with_stack=stack,
         schedule=schedule(wait=0, warmup=1, active=steps, repeat=1),
         on_trace_ready=lambda recorder: recorder.export_chrome_trace(str(path)),
     ) as recorder:
@@ -286,6 +289,56 @@ def test_operators_of_no_phase_are_told_with_their_place(clips: bool, where: str
     assert f"most of it {where}: " in finding.summary
     assert ("aten::clone" in finding.summary) is not clips
     assert finding.recoverable is not None and finding.recoverable.low == 0.0
+
+
+BOXES = torch.rand(12, 16, 4)
+
+
+def matched_one_by_one() -> torch.Tensor:
+    """Which box is largest, of each of twelve pictures: 12 times 16 rounds of five operators each."""
+    best = []
+    for boxes in BOXES:
+        largest = torch.zeros(())
+        for box in boxes:
+            area = box[2] * box[3]
+            largest = torch.maximum(largest, area)
+        best.append(largest)
+    return torch.stack(best)
+
+
+def matched_at_once() -> torch.Tensor:
+    return (BOXES[..., 2] * BOXES[..., 3]).amax(1)
+
+
+@pytest.mark.parametrize("stack", [True, False])
+def test_a_loop_outside_of_the_phases_is_told_with_its_pauses_and_where_stacks_were_recorded_its_function(
+    stack: bool, tmp_path: Path
+) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+
+    def step(matched: Callable[[], torch.Tensor]) -> Callable[[], None]:
+        def trained() -> None:
+            wanted = matched().mean()
+            (model(X).mean() - wanted).square().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return trained
+
+    facts = recorded(step(matched_one_by_one), tmp_path, stack=stack)
+    finding = ask(OperatorsOutsidePhases(info_share=0.0001), facts)
+    assert isinstance(finding, Finding) and finding.severity is Severity.INFO
+    assert "small operators" in finding.summary and finding.summary.endswith(": a loop in Python.")
+    assert ("(matched_one_by_one)" in finding.summary) is stack
+    assert finding.remedies[0].says.startswith("Do it for all at once")
+    alone = ask(OperatorsOutsidePhases(info_share=0.0001, many=1e9), facts)
+    assert isinstance(alone, Finding) and "loop" not in alone.summary
+    assert alone.evidence[0].value < finding.evidence[0].value  # without the pauses
+
+    at_once = ask(OperatorsOutsidePhases(info_share=0.0001), recorded(step(matched_at_once), tmp_path, stack=stack))
+    assert isinstance(at_once, Finding) and "loop" not in at_once.summary
+    assert not at_once.remedies[0].says.startswith("Do it for all at once")
 
 
 def test_a_plain_training_has_nothing_outside_of_its_phases(tmp_path: Path) -> None:

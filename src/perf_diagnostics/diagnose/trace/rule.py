@@ -33,6 +33,12 @@ class RanksRule(Named, Protocol):
 
 AnyTraceRule: TypeAlias = TraceRule | RanksRule
 
+#: What to do about a loop in Python over samples, groups or places.
+AT_ONCE = Remedy(
+    "Do it for all at once: stacked inputs, scatter_add_ or index_add_ and bincount for sums and means of groups, "
+    "torch.vmap for a function of one. Where each round needs the one before, take out of the loop what does not."
+)
+
 
 def found(
     rule: Named,

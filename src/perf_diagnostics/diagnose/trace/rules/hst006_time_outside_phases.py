@@ -17,12 +17,16 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import launched_in
 from perf_diagnostics.diagnose.trace.phases import Phases
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.python_frames import own_functions
+from perf_diagnostics.diagnose.trace.rule import AT_ONCE, share_of_work
 from perf_diagnostics.diagnose.wording import listing, mean_count, percent
 from perf_diagnostics.records import Int64
 
-#: Operators that are named.
-_MOST_NAMED = 4
+#: Operators that are named, and functions.
+_MOST_NAMED, _MOST_FUNCTIONS = 4, 2
+
+#: Up to so many ns between two of them the interpreter runs, on its way to the next (as HST011 takes pauses).
+_PAUSE_NS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,13 @@ class OperatorsOutsidePhases:
     looks_at: ClassVar[Literal["trace"]] = "trace"
 
     info_share: float = field(default=0.05, metadata=limit("share of the step to mention", "judgement"))
+    many: float = field(
+        default=200.0, metadata=limit("operators a step to call them a loop, where they are small", "judgement")
+    )
+    small_s: float = field(
+        default=20e-6,
+        metadata=limit("an operator's mean time to call it small, in s", "twice what HST011 has a call cost"),
+    )
 
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_steady()
@@ -50,22 +61,30 @@ class OperatorsOutsidePhases:
         outside = (inside.containing(rows.start_ns + 1) < 0) & (facts.steps.on_host.containing(rows.start_ns) >= 0)
         rows = rows.where(outside)
         times = Times.union(rows.start_ns, rows.end_ns) - inside
+        many = float(facts.calls_in_steps(rows).mean())
+        small = many >= self.many and float(rows.duration_ns.mean()) <= 1e9 * self.small_s
+        loops = small and not facts.on_device
+        if loops:  # whose pauses are its own: the interpreter goes from one operator to the next
+            times = Times.union(rows.start_ns, rows.end_ns, bridging=_PAUSE_NS) - inside
         share = share_of_work(facts, times)
         number = evidence("operators outside of forward, backward and update", share, "%", limit=self.info_share)
         if share.value < self.info_share:
             says = f"operators outside of forward, backward and update take {percent(share.value)} of a step"
             return cleared(self, says, number)
-        many = mean_count(float(facts.calls_in_steps(rows).mean()))
+        at = f", in {listing(functions)}" if (functions := _functions(facts, times)) else ""
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=f"{percent(share.value)} of each step goes into {many} operators that belong neither to forward "
-            f"and backward nor to the update, {_where(phases, rows)}: {listing(_most(facts, rows))}.",
+            summary=f"{percent(share.value)} of each step goes into {mean_count(many)} {'small ' if loops else ''}"
+            "operators that belong neither to forward and backward nor to the update"
+            f"{', and the pauses between them' if loops else ''}, {_where(phases, rows)}{at}: "
+            f"{listing(_most(facts, rows))}{': a loop in Python' if loops else ''}.",
             scope=facts.label,
             evidence=(number,),
             remedies=(
+                *((AT_ONCE,) if loops else ()),
                 Remedy(
                     "Averages of parameters, and norms of gradients: all tensors at once (torch._foreach_lerp_, "
                     "torch.optim.swa_utils.AveragedModel, clip_grad_norm_ with foreach=True)."
@@ -79,6 +98,12 @@ class OperatorsOutsidePhases:
             recoverable=recoverable(Interval(share.value, 0.0, share.high, share.n), self.family),
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )
+
+
+def _functions(facts: TraceFacts, times: Times) -> list[str]:
+    """The user's functions in which most of it was seen, where Python's stack was recorded."""
+    found = own_functions(facts, times)
+    return [name for name, ns in found if ns >= found[0][1] / 2][:_MOST_FUNCTIONS]
 
 
 def _where(phases: Phases, rows: Events) -> str:

@@ -17,7 +17,7 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.loops import Loop
 from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.passes import ACCUMULATED
-from perf_diagnostics.diagnose.trace.rule import warn_and_critical
+from perf_diagnostics.diagnose.trace.rule import AT_ONCE, warn_and_critical
 from perf_diagnostics.diagnose.wording import duration, listing, mean_count, percent_between, significant, times
 
 
@@ -165,7 +165,7 @@ class ManySmallCalls:
                 Evidence(metric="operators of the loop in forward, a step", value=loop.calls, n=len(facts.steps)),
                 *numbers,
             ),
-            remedies=(_AT_ONCE,),
+            remedies=(AT_ONCE,),
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
             claims={
@@ -215,11 +215,6 @@ class ManySmallCalls:
             claims=by_phase,
         )
 
-
-_AT_ONCE = Remedy(
-    "Do it for all at once: stacked inputs, scatter_add_ or index_add_ and bincount for sums and means of groups, "
-    "torch.vmap for a function of one. Where each round needs the one before, take out of the loop what does not."
-)
 
 _WHOLE_SEQUENCE = Remedy(
     "Call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence in place of a cell at each time step: "

@@ -26,6 +26,7 @@ def conclusion(*, several: bool, readings: Any = None) -> Conclusion:
         disk=disk,
         readings=readings,
         code=nothing,
+        compilations=nothing,
         worker_looks=nothing,
         exchanges=nothing,
         observations=nothing,

@@ -31,7 +31,9 @@ class Recompiles:
     What it measures:
         How many graphs torch.compile added during the steady steps, in how many of them, and what these steps took
         beyond the others. By torch's own notes of its compilations (``torch._dynamo.utils.get_compilation_metrics``)
-        also of which function, after which guard, and on which functions it gave up, warm-up included.
+        also of which function, after which guard, and on which functions it gave up, warm-up included. In a profiler
+        window or trace: the ranges in which it compiles (``dynamo_timed``), and by the numbers that it notes whether
+        that is once more or for the first time.
 
     Why it matters:
         A compilation takes as long as hundreds or thousands of steps. It returns whenever a guard fails: a new shape, a
@@ -45,7 +47,7 @@ class Recompiles:
     When it is wrong:
         A second graph may be one that is needed (evaluation, the last short batch) and comes once. What a function on
         which torch gave up would win compiled is not known: a back end may win nothing, and one of the eight graphs may
-        fit most calls.
+        fit most calls. A trace that was begun too early shows what is compiled once: it says so, and nothing is won.
     """
 
     code: ClassVar[str] = "HST007"

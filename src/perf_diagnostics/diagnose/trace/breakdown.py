@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perf_diagnostics.diagnose.trace.compiler import Compiler
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.launches import Launches
@@ -113,13 +114,15 @@ def host_breakdown(launches: Launches, steps: Steps) -> Breakdown:
     operators = operators.where(~names.hands_over(operators))
     host = host_activity(launches)
     communicating = _times(annotations, names.host_collective(annotations))
-    working = Times.union(operators.start_ns, operators.end_ns)
+    # A backward that is compiled where it is called first is an operator all the while.
+    compiling = Compiler(launches).compiling
+    working = Times.union(operators.start_ns, operators.end_ns) - compiling
     whole = Times.union(steps.windows.start, steps.windows.end)
     parts = {part: Times.none() for part in Part}
     parts[Part.INPUT] = host.loading
     parts[Part.COMPUTE] = working - host.loading
     parts[Part.COMMUNICATION] = communicating - working - host.loading
-    going_on = Times.union(operators.start_ns, operators.end_ns, bridging=DISPATCHING_NS)
+    going_on = Times.union(operators.start_ns, operators.end_ns, bridging=DISPATCHING_NS) - compiling
     parts[Part.LAUNCH] = going_on - working - host.loading - communicating
     parts[Part.HOST] = whole - going_on - host.loading - communicating
     return Breakdown(parts, parts[Part.COMPUTE], communicating, Times.none(), Times.none(), host)

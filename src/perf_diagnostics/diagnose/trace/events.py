@@ -22,6 +22,8 @@ Rows = NDArray[np.intp]
 class Kind(enum.IntEnum):
     """What an event is; everything else in a trace (flows, instants, short Python frames) is not kept."""
 
+    #: What torch.compile writes around what it compiles, and around the calls of that: no work on tensors itself.
+    COMPILER = -2
     FRAME = -1
 
     OPERATOR = 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from perf_diagnostics.diagnose.trace.compiler import is_compilers
 from perf_diagnostics.diagnose.trace.events import DEVICE_KINDS, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.inputs import (
     COMMUNICATION,
@@ -233,11 +234,14 @@ class _Columns:
         events = np.frombuffer(self._kind, np.int8) != Kind.FRAME
         origin = int(start[events].min()) if kept else 0
         order = np.argsort(start, kind="stable")
+        kind, names = np.frombuffer(self._kind, np.int8)[order], np.frombuffer(self._name, np.int32)[order]
+        compiler = np.fromiter((is_compilers(name) for name in map(str, self._names)), np.bool_, len(self._names))
+        kind[(kind == Kind.OPERATOR) & compiler[names]] = Kind.COMPILER
         rows = Events(
-            np.frombuffer(self._kind, np.int8)[order],
+            kind,
             start[order] - origin,
             end[order] - origin,
-            np.frombuffer(self._name, np.int32)[order],
+            names,
             np.frombuffer(self._track, np.int32)[order],
             np.frombuffer(self._correlation, np.int64)[order],
             np.frombuffer(self._size, np.int64)[order],

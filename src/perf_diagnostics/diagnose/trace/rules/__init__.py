@@ -29,6 +29,7 @@ from perf_diagnostics.diagnose.trace.rules.hst002_synchronisation_tax import Wai
 from perf_diagnostics.diagnose.trace.rules.hst003_allocation_churn import AllocationChurn
 from perf_diagnostics.diagnose.trace.rules.hst004_host_work import HostWork
 from perf_diagnostics.diagnose.trace.rules.hst006_time_outside_phases import OperatorsOutsidePhases
+from perf_diagnostics.diagnose.trace.rules.hst007_recompiles import CompilesInSteps
 from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
 from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
 from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForInput
@@ -56,6 +57,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     AllocationChurn(),
     HostWork(),
     OperatorsOutsidePhases(),
+    CompilesInSteps(),
     ManySmallCalls(),
     UnexplainedGap(),
     LaunchesInOptimizer(),

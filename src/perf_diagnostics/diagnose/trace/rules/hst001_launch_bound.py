@@ -99,7 +99,7 @@ class LaunchBound:
             host_is_fixed=True,
             remedies=_FORWARD if facts.forward_only else _TRAINING,
         )
-        return dataclasses.replace(finding, symptom_of=("OPT001",)) if optimizer else finding
+        return dataclasses.replace(finding, symptom_of=("HST007", *(("OPT001",) if optimizer else ())))
 
     def _of_optimizer(self, facts: TraceFacts) -> tuple[Evidence, ...]:
         """The part of the idle time inside of the optimizer's ranges, if it is nearly all: OPT001 tells why."""

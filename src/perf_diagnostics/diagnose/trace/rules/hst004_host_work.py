@@ -105,7 +105,7 @@ class HostWork:
                 Remedy("If it is logging, metrics, evaluation or saving: less often, or in another thread."),
             ),
         )
-        return dataclasses.replace(finding, symptom_of=("INP007",))
+        return dataclasses.replace(finding, symptom_of=("INP007", "HST007"))
 
 
 def _where(facts: TraceFacts) -> tuple[str, tuple[Evidence, ...]]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import OptimizerHeavy
-from perf_diagnostics.diagnose.rules.opt006_work_before_the_update import CLIP, CLOSURE, MOVE, WorkBeforeTheUpdate
+from perf_diagnostics.diagnose.rules.opt006_work_before_the_update import CLIP, CLOSURE, MOVE, OWN, WorkBeforeTheUpdate
+from perf_diagnostics.records import CodePath, CodePlace, CodeSamples
+from perf_diagnostics.testing import trial_of
 from tests.diagnose.answers import ask_trial, clear, found, missing, number
 
 RULE = WorkBeforeTheUpdate()
@@ -104,3 +109,29 @@ def test_a_closure_whose_model_was_not_seen_holds_its_forward():
     answer = missing(ask(300, facts={"optimizer": "LBFGS"}, without=("host_forward_ns",)))
     assert "its forward lies in the closure" in str(answer)
     assert found(ask(300, without=("host_forward_ns",)))  # before the backward it would be in no optimizer's time
+
+
+@pytest.mark.parametrize(
+    ("calls", "first"),
+    [
+        (("torch.utils.tensorboard.writer.SummaryWriter.add_scalar",), "Log every so many steps"),
+        (("torch.serialization.save",), "Save less often"),
+        (("torch.nn.utils.clip_grad.clip_grad_norm_",), CLIP.says),
+        (("torch._tensor.Tensor.norm",), OWN.says),
+        ((), OWN.says),
+    ],
+)
+def test_the_advice_goes_by_what_was_seen_there(calls, first):
+    """Where somebody looked, and a third of the phase is the update itself."""
+    line = CodePlace(file="train.py", line=99, function="main", text="flat = torch.cat(rows)")
+    paths = (
+        CodePath(phase="optimizer", places=(0,), looks=60, calls=calls),
+        CodePath(phase="optimizer", places=(1,), looks=30, calls=("torch.optim.adam.Adam.step",)),
+        CodePath(phase="forward", places=(1,), looks=100),
+    )
+    other = CodePlace(file="train.py", line=104, function="main", text="optimizer.step()")
+    code = CodeSamples(places=(line, other), paths=paths, interval_s=0.025, rare_interval_s=0.1, cpu_s=0.0)
+    trial = trial_of(optimizer=0.32, forward=0.68, columns={"before_update_ns": 300 * MS})
+    finding = found(RULE.check(TrialFacts.of(dataclasses.replace(trial, code=code))))
+    assert finding.remedies[0].says.startswith(first)
+    assert (OWN in finding.remedies) is (first in (CLIP.says, OWN.says))

@@ -5,20 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from perf_diagnostics.diagnose.code.phase_looks import PhaseLooks
 from perf_diagnostics.diagnose.facts import processor
 from perf_diagnostics.diagnose.facts.facts import Interval, TrialFacts, ask
 from perf_diagnostics.diagnose.facts.update_facts import before_update_ns, one_clipping_s, typical_ns
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.kinds_of_work import kind_of_work
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import BYTES_PER_PARAMETER
 from perf_diagnostics.diagnose.statistics.intervals import mean_interval
 from perf_diagnostics.diagnose.wording import duration, percent_between
-from perf_diagnostics.records import Phase
+from perf_diagnostics.records import CodePath, CodeSamples, Phase
 
 CLIP = Remedy(
     "Clip with one call of torch.nn.utils.clip_grad_norm_(parameters, norm, foreach=True), not parameter by parameter "
     "in Python."
+)
+OWN = Remedy(
+    "Of work of your own on gradients (each sample's clipping, projections, noise): tensor by tensor, or "
+    "torch._foreach_norm and its like, rather than all copied into one (torch.cat); what is scaled and then added up "
+    "is one product (factors @ gradients)."
 )
 READ = Remedy("Read losses, norms and metrics (.item(), print) once in some steps, not in each.")
 MOVE = Remedy("Move logging, saving and sending out of the step: less often, or in another thread.")
@@ -125,6 +132,26 @@ def _summary(facts: TrialFacts, share: Interval, seconds: float, *, busy: bool) 
 
 
 def _remedies(facts: TrialFacts, *, busy: bool) -> tuple[Remedy, ...]:
+    """What is seen to be logging or saving is to be moved; what was looked at and is neither works on gradients."""
     if _calls_again(facts):
         return (CLOSURE, MOVE)
-    return (CLIP, READ, MOVE) if busy else (MOVE, READ, CLIP)
+    seen = kind_of_work(facts, Phase.OPTIMIZER, _updates)
+    if seen is not None:
+        return (seen.kind.remedy, READ, CLIP)
+    looks = PhaseLooks.of(facts, Phase.OPTIMIZER)
+    if looks is None:
+        return (CLIP, OWN, READ, MOVE) if busy else (MOVE, READ, CLIP)
+    clips = looks.seconds(path for path in looks.paths if _clips(path, looks.code))
+    works = looks.seconds(path for path in looks.paths if not _updates(path))
+    return (CLIP, OWN, READ, MOVE) if clips >= works / 2 else (OWN, CLIP, READ, MOVE)
+
+
+def _clips(path: CodePath, code: CodeSamples) -> bool:
+    """Whether somebody was seen at a call of torch's that clips, or inside of one."""
+    texts = [code.places[number].text for number in path.places]
+    return any("clip_grad" in one for one in (*texts, *path.via, *path.calls))
+
+
+def _updates(path: CodePath) -> bool:
+    """Whether somebody was seen in the optimizer's own step."""
+    return any(call.startswith("torch.optim.") for call in (*path.via, *path.calls))

@@ -172,11 +172,11 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 def below_its_label(headline: str) -> str:
     """A headline below the words “No verdict”, which it need not say again.
 
-    >>> below_its_label("No verdict: no trial completed."), below_its_label("The training waits.")
-    ('No trial completed.', 'The training waits.')
+    >>> below_its_label("No verdict: no trial completed."), below_its_label("torch.compile gave up.")
+    ('No trial completed.', 'torch.compile gave up.')
     """
     told = headline.removeprefix("No verdict: ")
-    return told[:1].upper() + told[1:]
+    return headline if told == headline else told[:1].upper() + told[1:]
 
 
 def without_its_name(signal: str, why: str) -> str:

@@ -73,23 +73,20 @@ class Recompiles:
             numbers.append(Evidence(metric="graphs compiled in the steady steps", value=count, limit=0, n=facts.steps))
         if not count and not given_up:
             return cleared(self, "nothing was compiled in the steady steps", *numbers)
-        steady = None if new is None or not count else self._in_steady_steps(facts, new, given_up or functions)
+        sentences = []
         if given_up:
-            numbers.append(Evidence(metric="functions that torch.compile gave up on", value=len(given_up), limit=0))
-            seconds = sum(one.seconds for one in given_up)
-            numbers.append(Evidence(metric="compiling these functions", value=seconds, unit="s"))
-            whole_s = float(facts.result.steps[0].wall_ns.sum()) / 1e9
-            part = min(1.0, seconds / whole_s) if whole_s > 0 else 0.0
-            numbers.append(Evidence(metric="compiling them, of all steps so far", value=100 * part, unit="%"))
-        told = given_up or ([functions[0]] if functions else [])
-        graded = None if steady is None else steady.graded
+            says, of_these = _gave_up(facts, given_up)
+            sentences.append(says)
+            numbers += of_these
+        steady = None if new is None or not count else self._in_steady_steps(facts, new, functions)
+        if steady is not None:
+            sentences.append(steady.says)
+        cost, graded, often = (None, None, False) if steady is None else (steady.cost, steady.graded, steady.often)
         severity = Severity.INFO if graded is None else graded.severity
-        if (given_up or (steady is not None and steady.often)) and severity is Severity.INFO:
+        if (given_up or often) and severity is Severity.INFO:
             severity = Severity.WARNING
-        cost = None if steady is None else steady.cost
         if cost is not None:
             numbers.append(evidence("lost in steps that compile", cost.share, "%", limit=self.warn_share))
-        sentences = [*([_gave_up(given_up, part)] if given_up else []), *([] if steady is None else [steady.says])]
         return Finding(
             code=self.code,
             name=self.name,
@@ -98,14 +95,14 @@ class Recompiles:
             summary=" ".join(sentences),
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=_remedies(facts, told),
+            remedies=_remedies(facts, given_up or functions[:1]),
             recoverable=None if cost is None else recoverable(cost.share, self.family),
             # That torch gave up it has written down itself; what that costs nobody has measured.
             confidence=confidence(Tier.SWITCH, sure=True)
             if cost is None and given_up
             else confidence(
                 Tier.SHARE_AND_CAUSE,
-                sure=steady is not None and (steady.often or (graded is not None and graded.sure)),
+                sure=often or (graded is not None and graded.sure),
                 coverage=facts.coverage,
                 thin=facts.thin,
             ),
@@ -138,16 +135,23 @@ class _Steady:
     often: bool
 
 
-def _gave_up(functions: Sequence[Compiled], part: float) -> str:
-    """What torch gave up on, in a sentence or two; compiling took this part of all steps, warm-up included."""
-    first = functions[0]
+def _gave_up(facts: TrialFacts, functions: Sequence[Compiled]) -> tuple[str, tuple[Evidence, ...]]:
+    """What torch gave up on, in two sentences, and what compiling it took of all steps, warm-up included."""
+    first, seconds = functions[0], sum(one.seconds for one in functions)
+    whole_s = float(facts.result.steps[0].wall_ns.sum()) / 1e9
+    part = min(1.0, seconds / whole_s) if whole_s > 0 else 0.0
     also = f" (and on {counted(len(functions) - 1, 'other function')})" if len(functions) > 1 else ""
-    took = f"made in {duration(sum(one.seconds for one in functions))} ({percent(part)} of the time of all steps)"
+    took = f"made in {duration(seconds)} ({percent(part)} of the time of all steps)"
     graphs = f" after {counted(first.graphs, 'graph')}, {took}" if first.graphs else ""
     why = f": {why_again(first.guards[0])}" if first.guards else ""
-    return (
+    says = (
         f"torch.compile gave up on {told_function(first)}{also}{graphs}{why}. What fits none of its graphs runs "
         "uncompiled."
+    )
+    return says, (
+        Evidence(metric="functions that torch.compile gave up on", value=len(functions), limit=0),
+        Evidence(metric="compiling these functions", value=seconds, unit="s"),
+        Evidence(metric="compiling them, of all steps so far", value=100 * part, unit="%"),
     )
 
 

@@ -238,7 +238,6 @@ def _tell_more(diagnosis: Diagnosis, recording: Recorded, words: Sequence[str]) 
     first = changes_of(diagnosis)[:1]
     unpriced = _unpriced_advice(diagnosis)
     if unpriced:
-        first = ()
         say(f"Try: {unpriced} What that would win was not measured.")
     for change in first:
         code = f" [{change.code}]" if change.code else ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import PurePath
+
 #: The signal that is missing where a rule failed: the rule itself.
 RULE = "rule"
 
@@ -26,7 +29,10 @@ class RuleFailed(NotMeasured):
     """
 
     def __init__(self, error: Exception) -> None:
-        says = f"{type(error).__name__}: {error}".rstrip(": ")
+        # Not what it says: an error's text may hold a path, or a value of the training's.
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        where = f" at {PurePath(last[0].filename).name}:{last[0].lineno}" if last else ""
+        says = f"{type(error).__name__}{where}"
         super().__init__(RULE, f"the rule ended with an error ({says}), which is its own fault: please report it")
 
 

@@ -134,6 +134,24 @@ def test_whole_graphs_are_clear_and_without_a_compiler_nobody_asks():
     assert missing(ask_trial(GraphBreaks())).signal == "compilations"
 
 
+WRAPPER = {"file": "torch/_dynamo/external_utils.py", "line": 67, "function": "inner", "text": "@wraps(fn)"}
+
+
+def test_of_modules_of_torchs_own_only_the_wrapper_is_known():
+    """Which guard is whose nobody can tell, and torch's own breaks are none of the user's."""
+    one = {**compiled(guards=[UPDATES], breaks=[{**WRAPPER, "why": ""}]), **WRAPPER}
+    finding = found(told(Recompiles(), one))
+    assert finding.summary.startswith(
+        "torch.compile gave up on a module of torch's own (such as a Sequential) after 8 "
+    )
+    assert "updates" not in finding.summary and "TORCH_LOGS" in finding.remedies[-1].says
+    clear(told(GraphBreaks(), one))
+
+
+def test_a_guard_that_failed_once_is_not_told_as_often():
+    assert why_again(Guard("k == 3", 1, None)) == "k is another number"
+
+
 @pytest.mark.parametrize(
     "broken",
     [

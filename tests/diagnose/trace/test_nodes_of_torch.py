@@ -221,6 +221,37 @@ def test_what_is_added_up_for_another_reason_is_none_of_it(tmp_path: Path) -> No
         (one(X) + other(X)).square().mean().backward()
         optimizer.step()
 
+    plain = torch.optim.AdamW([*one.parameters(), *other.parameters()], foreach=True)
+
+    def half_zeroed_one_by_one() -> None:
+        other.zero_grad()
+        for parameter in one.parameters():
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+        (one(X) + other(X)).square().mean().backward()
+        plain.step()
+
+    def noisy() -> None:
+        plain.zero_grad()
+        hooks = [parameter.register_hook(lambda g: g + 1e-3 * torch.rand_like(g)) for parameter in one.parameters()]
+        (one(X) + other(X)).square().mean().backward()
+        plain.step()
+        for hook in hooks:
+            hook.remove()
+
+    def updated_in_backward() -> None:
+        def update(parameter: torch.Tensor) -> None:
+            with torch.no_grad():
+                parameter.add_(parameter.grad, alpha=-0.01)
+            parameter.grad = None
+
+        plain.zero_grad()
+        hooks = [parameter.register_post_accumulate_grad_hook(update) for parameter in one.parameters()]
+        (one(X) + other(X)).square().mean().backward()
+        plain.step()
+        for hook in hooks:
+            hook.remove()
+
     def two_losses() -> None:
         optimizer.zero_grad()
         one(X).square().mean().backward()
@@ -235,7 +266,8 @@ def test_what_is_added_up_for_another_reason_is_none_of_it(tmp_path: Path) -> No
             optimizer.step()
             optimizer.zero_grad()
 
-    for step in (zeroed_in_place, half_zeroed_in_place, two_losses, every_second_step):
+    zeroed = (zeroed_in_place, half_zeroed_in_place, half_zeroed_one_by_one)
+    for step in (*zeroed, noisy, updated_in_backward, two_losses, every_second_step):
         optimizer.zero_grad()
         answer = ask(GradientsNotUpdated(), recorded(step, tmp_path, shapes=False, steps=4))
         assert isinstance(answer, NotMeasured), step.__name__
@@ -341,6 +373,24 @@ def test_a_loop_outside_of_the_phases_is_told_with_its_pauses_and_where_stacks_w
     at_once = ask(OperatorsOutsidePhases(info_share=0.0001), recorded(step(matched_at_once), tmp_path, stack=stack))
     assert isinstance(at_once, Finding) and "loop" not in at_once.summary
     assert not at_once.remedies[0].says.startswith("Do it for all at once")
+
+
+def test_a_frozen_body_is_a_part_of_the_forward(tmp_path: Path) -> None:
+    """With gradients on: its operators make no nodes, for nothing in it is trained."""
+    body, head = net(6).requires_grad_(False), nn.Linear(128, 1)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.01, fused=True)
+
+    def step() -> None:
+        head(body(X)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    facts = recorded(step, tmp_path, steps=5)
+    assert isinstance(ask(OperatorsOutsidePhases(), facts), Cleared)
+    forward = Phases.of(facts).forward
+    linear = facts.trace.of(0).where(facts.trace.named(lambda name: name == "aten::linear")[facts.trace.of(0).name])
+    assert len(linear) == 5 * 7 and (forward.containing(linear.start_ns) >= 0).all()
+    assert len(forward) == 5
 
 
 def test_a_plain_training_has_nothing_outside_of_its_phases(tmp_path: Path) -> None:

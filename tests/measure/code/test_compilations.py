@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from perf_diagnostics.measure.code import compilations as compilations_module
 from perf_diagnostics.measure.code.compilations import Compilations
 
 
@@ -184,4 +185,86 @@ def test_functions_and_guards_are_kept_up_to_some(monkeypatch: pytest.MonkeyPatc
         _noted(monkeypatch, noted)
         compilations.read()
     (function,) = compilations._functions.values()
-    assert function.graphs == 1000 and len(function.guards) <= 256
+    assert function.graphs == {"0": 1000} and len(function.guards) <= 256
+
+
+def test_values_in_guards_are_no_part_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "a_name_of_many_letters." * 6
+    reasons = (
+        "0/0: password == 'hunter2-7'   # if password:  # train.py:3 in step",
+        "0/1: L['cfg']['folder'] == '/scratch/somebody/data'",
+        f"0/2: {long}url == 'hf_{'A1b2C3d4' * 5}'",
+        "0/3: tensor 'x' size mismatch at index 0. expected 4, actual 5",
+    )
+    _noted(monkeypatch, [_entry(number, recompile_reason=one) for number, one in enumerate(reasons)])
+    (told,) = Compilations(now_us=lambda: 0.0).told()
+    guards = {one["guard"] for one in told["guards"]}
+    assert {"password == '…'", "L['cfg']['folder'] == '…'"} <= guards
+    assert "tensor 'x' size mismatch at index 0. expected 4, actual 5" in guards
+    assert not any("hf_" in one or "hunter" in one or "scratch" in one for one in guards)
+
+
+def test_a_guard_of_many_spaces_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took seconds for 8,000 of them, and four times as long for twice as many."""
+    _noted(monkeypatch, [_entry(0, recompile_reason=f"0/0: a == {' ' * 200_000}b")])
+    assert Compilations(now_us=lambda: 0.0).told()
+
+
+class Encoder(torch.nn.Module):
+    def forward(self, x: torch.Tensor, count: int) -> torch.Tensor:
+        x = x.tanh()
+        torch._dynamo.graph_break()
+        return x * count
+
+
+class Decoder(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.sigmoid()
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+def test_what_is_left_after_a_break_belongs_to_the_function_around_it() -> None:
+    """Both are called forward, and the decoder was compiled last when the encoder's rest is compiled once more."""
+    compilations = Compilations()
+    encoder, decoder = (torch.compile(one, backend="eager", dynamic=False) for one in (Encoder(), Decoder()))
+    for count in range(4):
+        decoder(encoder(torch.ones(3), count))
+    told = {one["function"]: one for one in compilations.told()}
+    assert set(told) == {"Encoder.forward", "Decoder.forward"}
+    assert [_text(one) for one in told["Encoder.forward"]["breaks"]] == ["torch._dynamo.graph_break()"]
+    assert len(told["Decoder.forward"]["breaks"]) == 1 and told["Decoder.forward"]["guards"] == []
+    assert told["Encoder.forward"]["graphs"] == 4  # those of its rest
+    assert told["Encoder.forward"]["guards"][0]["guard"].startswith("count == ")
+
+
+def test_after_a_reset_numbers_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [_entry(0)]
+    _noted(monkeypatch, entries)
+    compilations = Compilations(now_us=lambda: 0.0)
+    compilations.read()
+    another = _entry(0, co_name="other", co_firstlineno=9, start_time_us=3e6)
+    backward = _entry(0, is_forward=False, co_name=None, start_time_us=4e6, entire_frame_compile_time_s=2.0)
+    _noted(monkeypatch, [another, backward])
+    told = {one["function"]: one["seconds"] for one in compilations.told()}
+    assert told == {"step": 0.5, "other": 2.5}
+
+
+def test_a_file_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told every few seconds, between two steps."""
+    calls: list[str] = []
+    names_in = compilations_module._names_in
+    monkeypatch.setattr(compilations_module, "_names_in", lambda file: calls.append(file) or names_in(file))
+    compilations = Compilations()
+    torch.compile(Decoder(), backend="eager")(torch.ones(3))
+    torch.compile(Encoder(), backend="eager")(torch.ones(3), 2)
+    assert compilations.told() == compilations.told()
+    assert len(calls) == 1
+
+
+def test_a_librarys_lines_are_named_from_where_libraries_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = torch.nn.functional.__file__
+    reason = f'0/0: lr == 0.1\nUser stack trace:\n  File "{file}", line 7, in relu'
+    _noted(monkeypatch, [_entry(0, co_filename=file, co_name="relu", recompile_reason=reason)])
+    (told,) = Compilations(now_us=lambda: 0.0).told()
+    assert told["file"] == told["guards"][0]["file"] == "torch/nn/functional.py"

@@ -61,6 +61,12 @@ def with_two_parts() -> torch.Tensor:
     return functional.cross_entropy(HEAD(X), labels)
 
 
+def with_index_put() -> torch.Tensor:
+    labels = torch.full((ROWS, CLASSES), 0.1 / (CLASSES - 1))
+    labels[torch.arange(ROWS), TARGET] = 0.9
+    return -(labels * HEAD(X).log_softmax(-1)).sum(-1).mean()
+
+
 def with_mixed_labels() -> torch.Tensor:
     mixed = 0.7 * smoothed() + 0.3 * smoothed(TARGET.flip(0))
     return -(mixed * HEAD(X).log_softmax(-1)).sum(-1).mean()
@@ -71,6 +77,7 @@ def with_mixed_labels() -> torch.Tensor:
     [
         # clone, fill_, scatter_, fill_ of a class, index_fill_; mul, xlogy, sub. The sum stays.
         (with_kl, 8),
+        (with_index_put, 3),  # full, index_put_; mul
         (with_product, 3),  # full, scatter_; mul
         (with_one_hot, 6),  # zeros, scatter_, to, mul, add; mul
         (with_mixed_labels, 8),  # twice full, scatter_, mul; add; mul
@@ -134,9 +141,43 @@ def a_table_of_weights() -> torch.Tensor:
     return (weights * HEAD(X)).sum()
 
 
-@pytest.mark.parametrize(
-    "loss", [gathered, by_torch, one_hot_alone, a_mask, a_teacher, read_elsewhere, small, a_table_of_weights]
-)
+def weights_where() -> torch.Tensor:
+    """Errors that count more where something is."""
+    x = torch.rand(ROWS, CLASSES)
+    weights = torch.ones_like(x)
+    weights[x > 0.5] = 10
+    return (weights * (HEAD(X) - x).square()).mean()
+
+
+def weighted_logarithms() -> torch.Tensor:
+    """By a mask of as many numbers, and not by one index a row."""
+    weights = torch.ones(ROWS, CLASSES)
+    weights[torch.rand(ROWS, CLASSES) > 0.5] = 5
+    return -(weights * HEAD(X).log_softmax(-1)).mean()
+
+
+def labels_beside_scores() -> torch.Tensor:
+    """No logarithm of a probability: a difference to targets that are near 0 and 1."""
+    return (smoothed() * HEAD(X)).sum()
+
+
+def few_classes() -> torch.Tensor:
+    """A mask of four classes a pixel, as Dice and focal losses have."""
+    labels = torch.full((ROWS * 250, 4), 0.03).scatter_(1, torch.randint(4, (ROWS * 250, 1)), 0.91)
+    return -(labels * HEAD(X).view(-1, 4).log_softmax(-1)).sum()
+
+
+def two_of_each_row() -> torch.Tensor:
+    """The experts that were chosen for each token."""
+    chosen = torch.full((ROWS, CLASSES), 0.1).scatter_(1, torch.randint(CLASSES, (ROWS, 2)), 1.0)
+    return -(chosen * HEAD(X).log_softmax(-1)).sum()
+
+
+_OTHERS = (gathered, by_torch, one_hot_alone, a_mask, a_teacher, read_elsewhere, small, a_table_of_weights)
+_MASKS = (weights_where, weighted_logarithms, labels_beside_scores, few_classes, two_of_each_row)
+
+
+@pytest.mark.parametrize("loss", [*_OTHERS, *_MASKS])
 def test_what_it_is_not(loss: Loss) -> None:
     found, _ = told(loss)
     assert found == []

@@ -8,6 +8,9 @@ from perf_diagnostics.diagnose.facts.facts import TrialFacts
 from perf_diagnostics.diagnose.facts.recorded import place_of
 from perf_diagnostics.records import CodePlace, Json
 
+#: Where torch's own code lies, and its compiler's, as a record names them.
+_TORCH, _COMPILER = "torch/", "torch/_dynamo/"
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -41,6 +44,16 @@ class Compiled:
     guards: tuple[Guard, ...]
     breaks: tuple[Break, ...]
 
+    @property
+    def wraps_torch(self) -> bool:
+        """Whether it is what torch's compiler wraps around modules and functions of torch itself, all of them alike."""
+        return self.place.file.startswith(_COMPILER)
+
+    @property
+    def of_torch(self) -> bool:
+        """Whether it is torch's own code, whose breaks are torch's as well."""
+        return self.place.file.startswith(_TORCH)
+
 
 def compiled_functions(facts: TrialFacts) -> tuple[Compiled, ...]:
     """The functions that were compiled while the training was watched: what torch gave up on first, then the dearest.
@@ -62,7 +75,8 @@ def _compiled(told: Json) -> Compiled | None:
     graphs, seconds = told.get("graphs"), told.get("seconds")
     if not isinstance(graphs, int) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
         return None
-    guards = (_guard(one) for one in _list(told.get("guards")))
+    # Guards of several modules that the same wrapper stands for say nothing of one of them.
+    guards = () if place.file.startswith(_COMPILER) else (_guard(one) for one in _list(told.get("guards")))
     breaks = (_break(one) for one in _list(told.get("breaks")))
     return Compiled(
         place=place,

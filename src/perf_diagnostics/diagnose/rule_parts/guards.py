@@ -85,7 +85,8 @@ _KINDS = (
 def why_again(guard: Guard) -> str:
     """Why a graph did not do, in a clause: ``self.updates is another number each time (model.py:73)``."""
     kind = _kind(guard)
-    says = f"`{guard.text}` did not hold" if kind is None else f"{kind[0].says(kind[1])} each time"
+    often = " each time" if guard.times > 1 else ""
+    says = f"`{guard.text}` did not hold" if kind is None else f"{kind[0].says(kind[1])}{often}"
     return says if guard.place is None else f"{says} ({place(guard.place)})"
 
 
@@ -96,7 +97,9 @@ def against_guard(guard: Guard) -> Remedy:
 
 
 def told_function(compiled: Compiled) -> str:
-    """``Net.forward (model.py:76)``."""
+    """``Net.forward (model.py:76)``; what torch wraps around modules of its own is all that it tells of these."""
+    if compiled.wraps_torch:
+        return "a module of torch's own (such as a Sequential)"
     name = function(compiled.place)
     return f"{name} ({place(compiled.place)})" if name else place(compiled.place)
 

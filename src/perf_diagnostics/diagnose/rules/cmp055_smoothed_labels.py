@@ -32,11 +32,12 @@ class SmoothedLabels:
     """A loss makes a tensor as large as the logits out of one label a row, and multiplies with all of it.
 
     What it measures:
-        In a step of a loop or trial, which is none of those that count: products of something that has gradients with
-        a tensor that was filled with one number and written to where labels say so, whatever was done to it by numbers
-        (scaled, mixed, a class or rows set to 0), and that is not nearly all zeros; whether nothing but sums of them is
-        used; and what forward's operators take that make the labels and the products. On the CPU each operator's time
-        is taken. What backward takes is not counted, for gradients of all classes come of either way, nor is one sum.
+        In a step of a loop or trial, which is none of those that count: products of logarithms that have gradients
+        with a tensor that was filled with one number and written to once a row, at its label (of 32 classes or more),
+        whatever was done to it by numbers (scaled, mixed, a class or rows set to 0), and that is not nearly all zeros;
+        whether nothing but sums of them is used; and what forward's operators take that make the labels and the
+        products. On the CPU each operator's time is taken. What backward takes is not counted, for gradients of all
+        classes come of either way, nor is one sum.
 
     Why it matters:
         Smoothed labels are two numbers a row. Written out for every class they are made, scattered into, read and (by

@@ -55,7 +55,7 @@ class GraphBreaks:
         functions = compiled_functions(facts)
         if not functions:
             raise NotApplicable("compilations", "torch.compile compiled nothing while the training was watched")
-        broken = [one for one in functions if one.breaks]
+        broken = [one for one in functions if one.breaks and not one.of_torch]
         places = sum(len(one.breaks) for one in broken)
         number = Evidence(metric="places where a graph breaks", value=places, limit=0)
         if not broken:

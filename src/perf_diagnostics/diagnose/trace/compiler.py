@@ -27,9 +27,6 @@ _COMPILING = re.compile(
     r"|compile_fx\.\S+)$"
 )
 
-#: One for each function that is compiled, or compiled once more.
-_FRAME = re.compile(r"^_compile\.(<locals>\.)?compile_inner \(dynamo_timed\)$")
-
 _COMPILED = re.compile(r"^dynamo_data: compile_id=(?P<function>[^,\s/]+)/(?P<before>\d+)")
 
 
@@ -60,13 +57,14 @@ class Compiler:
         return Times.union(rows.start_ns, rows.end_ns)
 
     @cached_property
-    def frames(self) -> Events:
-        """The compilations of a function each, by start."""
-        return self._rows.where(self.trace.named(_FRAME.search)[self._rows.name])
+    def calls(self) -> Times:
+        """When what was compiled was called, or looked for."""
+        rows = self._rows.where(self.trace.named(_CALLS.search)[self._rows.name])
+        return Times.union(rows.start_ns, rows.end_ns)
 
     def ids(self, windows: Times) -> dict[str, int] | None:
-        """How often each function was compiled before, by its number, of those compiled in the steps, and the last time
-        of each; None where the trace does not tell.
+        """How often each function that was compiled in the steps had been compiled before, by its number, the last time
+        that it was; None where the trace does not tell.
         """
         notes = self.trace.of(Kind.ANNOTATION)
         notes = notes.where(self.trace.named(_COMPILED.search)[notes.name])
@@ -82,5 +80,4 @@ class Compiler:
 
     def steps(self, windows: Times) -> int:
         """In how many of the steps something was compiled."""
-        at = windows.containing(self.frames.start_ns)
-        return int(np.unique(at[at >= 0]).size)
+        return int(np.count_nonzero(self.compiling.within(windows)))

@@ -19,11 +19,12 @@ from perf_diagnostics.diagnose.trace.nesting import by_thread, callers
 from perf_diagnostics.diagnose.trace.nodes import GRADIENT, Nodes
 from perf_diagnostics.records import Int64
 
-#: How autograd adds a gradient to the one before (``accumulate_grad.h`` of torch 2.13: ``variable_grad += new_grad``).
+#: How autograd adds a gradient to the one before (``accumulate_grad.h`` of torch 2.13: ``variable_grad += new_grad``):
+#: all that the node does then. What hooks add lies beside the node, or after its own operator.
 _ADDS = ("aten::add_", "aten::add")
 
-#: How all gradients of an optimizer are zeroed in place (``zero_grad(set_to_none=False)``): then each is added to.
-_ZEROES = "aten::_foreach_zero_"
+#: How gradients are zeroed in place (``zero_grad(set_to_none=False)``, ``p.grad.zero_()``): then each is added to.
+_ZEROES = ("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +45,15 @@ class Leaves:
         trace = nodes.launches.trace
         operators = by_thread(trace.of(Kind.OPERATOR))
         written = trace.named(lambda name: name == ENGINE + GRADIENT)[operators.name]
-        adds = np.flatnonzero(trace.named(lambda name: name in _ADDS)[operators.name])
+        node = trace.named(lambda name: name == GRADIENT)[operators.name]
+        adds = trace.named(lambda name: name in _ADDS)[operators.name]
         caller = callers(operators)
+        inside = np.flatnonzero((caller >= 0) & node[caller])
+        count = np.bincount(caller[inside], minlength=len(operators))
+        only = inside[adds[inside] & (count[caller[inside]] == 1)]
         added = np.zeros(len(operators), dtype=bool)
-        for _ in range(2):  # the engine's range, or the node's own operator in it
-            adds = caller[adds]
-            adds = adds[adds >= 0]
-            added[adds] = True
+        engine = caller[caller[only]]
+        added[engine[engine >= 0]] = True
         order = np.argsort(operators.end_ns[written], kind="stable")
         end_ns, start_ns = operators.end_ns[written][order], operators.start_ns[written][order]
         return cls(nodes, end_ns, nodes.passes.containing(start_ns), added[written][order])
@@ -66,8 +69,8 @@ class Leaves:
         Args:
             windows: the steps, on the host; with several passes in one, each but the first adds to what the first left.
         """
-        trace = self.nodes.launches.trace
-        if any(trace.names[name] == _ZEROES for name in np.unique(trace.of(Kind.OPERATOR).name)):
+        others, zeroes = self.nodes.others, self.nodes.launches.trace.named(lambda name: name in _ZEROES)
+        if (zeroes[others.name] & (windows.containing(others.start_ns) >= 0)).any():
             return 0
         inside = self.of_pass >= 0
         count = np.bincount(self.of_pass[inside], minlength=len(self.nodes.passes))

@@ -29,6 +29,15 @@ GRADIENT = "torch::autograd::AccumulateGrad"
 #: call others (CopySlices), without a range of the engine's.
 _NODE = re.compile(r"^autograd::engine|^torch::autograd::|Backward\d*$")
 
+#: Operators of layers: those that run before a forward, with gradients on, are its first ones, which nobody trains.
+_LAYERS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("linear", "conv1d", "conv2d", "conv3d", "conv_transpose2d", "embedding", "layer_norm", "batch_norm"),
+        *("group_norm", "scaled_dot_product_attention", "lstm", "gru", "matmul", "addmm", "bmm"),
+    )
+)
+
 #: From this part of a pass' operators on of which gradients are kept, it is derived itself (``create_graph=True``);
 #: where activations are computed again, the nodes' own operators have none (judgement).
 _DERIVED = 0.9
@@ -66,7 +75,8 @@ class Nodes:
     def forwards(self) -> Times:
         """When the operators ran that made the nodes, with the loss, and with what else the thread did meanwhile.
 
-        Between two passes that is from the first one of them to the last, and up to a pass that goes back to any.
+        Between two passes that is from the first one of them to the last, and up to a pass that goes back to any; with
+        layers before them that nobody trains, and that make no nodes (a frozen body).
         """
         others = self.others.where(self.others.correlation >= 0)
         if not len(others):
@@ -81,11 +91,13 @@ class Nodes:
         seen = maker >= 0  # else it was made before the recording began
         maker, of_pass = maker[seen], self.passes.containing(numbered.start_ns[seen])
         before = np.searchsorted(self.passes.start, others.start_ns[maker])
+        layers = others.start_ns[self.launches.trace.named(_LAYERS.__contains__)[others.name]]
         start, end = [], []
         for place in np.unique(before).tolist():
             mine = maker[before == place]
             own = place < len(self.passes) and bool((of_pass[before == place] == place).any())
-            start.append(others.start_ns[mine].min())
+            after = self.passes.end[place - 1] if place else np.int64(0)
+            start.append(min(others.start_ns[mine].min(), layers[layers >= after].min(initial=others.end_ns.max())))
             end.append(self.passes.start[place] if own else others.end_ns[mine].max())
         return Times.union(np.array(start, np.int64), np.array(end, np.int64))
 

@@ -102,6 +102,7 @@ class Recording:
         self._disk = TrainingFolder(results_dir, name, about, describe=describe, observations=observations)
         self._readings = SteadyReadings(about, observations, clock)
         self._code = CodeWatch(clock, observations)
+        self._compilations = Compilations()
         #: Looks in the loader's workers; whoever starts them asks for it.
         self.worker_looks = WorkerLooks(observations)
         self._pid = os.getpid()
@@ -114,7 +115,7 @@ class Recording:
             disk=self._disk,
             readings=self._readings,
             code=self._code,
-            compilations=Compilations(),
+            compilations=self._compilations,
             worker_looks=self.worker_looks,
             exchanges=self.exchanges,
             observations=observations,
@@ -214,6 +215,8 @@ class Recording:
             self._border_of_window()
             return
         if self.probe.warmup:
+            with self.observations.guard("compilations"):
+                self._compilations.read()  # torch keeps few of them, and most are made in the first steps
             self._look_at_ranks()
             if self.steps >= self.warm_up_steps:
                 if self._disk.meeting.several and not self._readings.sampling:

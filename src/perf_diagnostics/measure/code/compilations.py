@@ -31,8 +31,12 @@ _GAVE_UP = re.compile(r"recompile limit exceeded|cache limit exceeded", re.IGNOR
 #: What is left of a function after a place where its graph broke, by the name that torch gives it.
 _REST = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 
-#: ``0/7: self.updates == 7     # progress = …  # train.py:73 in temperature (HINT: …)``
-_GUARD = re.compile(r"(?:\S+/\S+: )?(?P<guard>.*?)\s*(?:  # .*)?(?:\(HINT: .*)?")
+#: What stands before a guard (``0/7: self.updates == 7     # progress = …``), and what comes after it.
+_NUMBERED = re.compile(r"^[^\s/]+/[^\s:]+: ")
+_AFTER = ("  #", " (HINT: ")
+
+#: Texts in a guard; those after a bracket, or the word tensor, name something: ``L['self']``, ``tensor 'x' size …``.
+_TEXTS = re.compile(r"(?P<names>\[|tensor )?(?P<quote>['\"])(?:(?!(?P=quote)).)*(?P=quote)")
 
 #: A line of the stack that torch tells with a guard: who asked for what it guards.
 _STACK_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>\S+)$', re.MULTILINE)
@@ -40,13 +44,13 @@ _STACK_LINE = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<fu
 #: A number in a guard, for which another one stood there each time.
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)", re.IGNORECASE)
 
-#: Characters of a guard, or of why a graph broke, that are kept.
-_MOST_TEXT = 160
+#: Characters of a guard, or of why a graph broke, that are looked at, and that are kept.
+_MOST_LOOKED_AT, _MOST_TEXT = 2000, 160
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: A function by its file, the line at which it begins, and its name.
+#: A function by its file, the line at which it begins, and its name; and a line of one.
 _Key: TypeAlias = tuple[str, int, str]
 _Line: TypeAlias = tuple[str, int, str]
 
@@ -64,7 +68,8 @@ class _Guards:
 class _Function:
     """What became of one function: how many graphs, in what time, after which guards, and where they broke."""
 
-    graphs: int = 0
+    #: By the frame that was compiled: the function itself, or what is left of it after a break.
+    graphs: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     gave_up: bool = False
     guards: dict[str, _Guards] = field(default_factory=dict)
@@ -91,6 +96,9 @@ class Compilations:
         self._of_frame: dict[str, _Key] = {}
         self._seen: set[tuple[str, float]] = set()
         self._places = CodePlaces()
+        self._own: OwnCode | None = None
+        self._person: Person | None = None
+        self._names: dict[str, dict[tuple[int, str], str]] = {}
 
     def read(self) -> None:
         """Take what torch has noted since the last time."""
@@ -110,65 +118,89 @@ class Compilations:
     def told(self) -> list[Json]:
         """What was compiled so far, as facts of a trial: a mapping for each function, the dearest first."""
         self.read()
-        if not self._functions:
-            return []
         dearest = sorted(self._functions.items(), key=lambda one: (not one[1].gave_up, -one[1].seconds))
-        own, person = OwnCode(), Person.here()
-        return [self._tell(*one, own, person) for one in dearest[:_MOST_FUNCTIONS]]
+        return [self._tell(*one) for one in dearest[:_MOST_FUNCTIONS]]
 
     def _take(self, frame: str, one: Any) -> None:
         name, file, line = (getattr(one, part, None) for part in ("co_name", "co_filename", "co_firstlineno"))
         rest, key = None, self._of_frame.get(frame)
         if isinstance(name, str) and isinstance(file, str) and isinstance(line, int):
             rest = _REST.fullmatch(name)
-            key = self._whole(file, rest["function"]) if rest else (file, line, name)
+            if rest is None:
+                key = (file, line, name)
+            elif key is None or (key[0], key[2]) != (file, rest["function"]):
+                key = self._whole(file, rest["function"], int(rest["line"]))
         function = None if key is None else _of(self._functions, key, _Function)
         if key is None or function is None:
             return
-        _of(self._of_frame, frame, lambda: key)
+        if frame in self._of_frame or len(self._of_frame) < _MOST_KEPT:
+            self._of_frame[frame] = key  # after torch._dynamo.reset() they begin with 0 again
         if getattr(one, "is_forward", None) is not False:
             if rest:
-                line = int(rest["line"])
-                function.breaks[line] = function.why_ended or function.breaks.get(line, "")
-            elif not getattr(one, "fail_type", None):
-                function.graphs += 1
-            _note_reasons(function, one)
+                at = int(rest["line"])
+                function.breaks[at] = function.why_ended or function.breaks.get(at, "")
+            if frame in self._of_frame and not getattr(one, "fail_type", None):
+                function.graphs[frame] = function.graphs.get(frame, 0) + 1
+            self._note_reasons(function, one)
         function.seconds += _seconds(one)
 
-    def _whole(self, file: str, name: str) -> _Key:
-        """The function of which the rest after a break has been compiled: the newest of that name."""
-        found = (key for key in reversed(self._functions) if key[0] == file and key[2] == name)
-        return next(found, (file, 0, name))
+    def _whole(self, file: str, name: str, at: int) -> _Key:
+        """The function of which the rest after a break at a line was compiled: the last that begins before it."""
+        found = (key for key in self._functions if key[0] == file and key[2] == name and key[1] <= at)
+        return max(found, key=lambda key: key[1], default=(file, at, name))
 
-    def _tell(self, key: _Key, function: _Function, own: OwnCode, person: Person) -> Json:
+    def _note_reasons(self, function: _Function, one: Any) -> None:
+        """Why a function was compiled once more, or no more, and why its graph ends where it does."""
+        if _GAVE_UP.search(str(getattr(one, "fail_reason", None) or "")):
+            function.gave_up = True
+        reason = getattr(one, "recompile_reason", None)
+        if isinstance(reason, str) and reason.strip():
+            guard, at = self._shortened(_TEXTS.sub(_without_values, _guard(reason))), _who_asked(reason)
+            alike = _of(function.guards, _NUMBER.sub("#", guard), lambda: _Guards(guard, at))
+            if alike is not None:
+                alike.last, alike.at, alike.times = guard, at or alike.at, alike.times + 1
+        whys = [str(why) for why in getattr(one, "restart_reasons", None) or ()]
+        # Restarts of torch's own accord are told by their class; of two breaks nobody knows which one is the last.
+        broken = [self._shortened(_first_line(why)) for why in whys if not why.startswith("<class")]
+        function.why_ended = broken[0] if len(broken) == 1 else ""
+
+    def _shortened(self, text: str) -> str:
+        """A text without secrets; one that was cut before would not be known as such any more."""
+        self._person = self._person or Person.here()
+        return masked_text(text, self._person)[:_MOST_TEXT]
+
+    def _tell(self, key: _Key, function: _Function) -> Json:
         file, line, name = key
-        mine = own.kind_of(file) is Kind.OWN
         guards = sorted(function.guards.values(), key=lambda one: -one.times)[:_MOST_GUARDS]
-        whole = _qualified(file, line, name) if mine else name
+        breaks = sorted(function.breaks.items())[:_MOST_BREAKS]
+        whole = self._qualified(file, line, name)
         return {
-            **self._named(file, line, whole, mine=mine),
-            "graphs": function.graphs,
+            **self._named(file, line, whole),
+            "graphs": max(function.graphs.values(), default=0),
             "seconds": function.seconds,
             "gave_up": function.gave_up,
             "guards": [
-                {
-                    **({} if one.at is None else self._named(*one.at[:2], one.at[2], mine=True)),
-                    "guard": masked_text(one.last, person)[:_MOST_TEXT],
-                    "times": one.times,
-                }
+                {**({} if one.at is None else self._named(*one.at)), "guard": one.last, "times": one.times}
                 for one in guards
             ],
-            "breaks": [
-                {**self._named(file, at, whole, mine=mine), "why": masked_text(why, person)}
-                for at, why in sorted(function.breaks.items())[:_MOST_BREAKS]
-            ],
+            "breaks": [{**self._named(file, at, whole), "why": why} for at, why in breaks],
         }
 
-    def _named(self, file: str, line: int, function: str, *, mine: bool) -> dict[str, Json]:
+    def _named(self, file: str, line: int, function: str) -> dict[str, Json]:
         """A line's names; a library's file from where libraries are."""
         place = self._places.named(file, function, line)
-        named = place.file if mine else _in_library(place.file)
+        named = place.file if self._is_own(file) else _in_library(place.file)
         return {"file": named, "line": line, "function": function, "text": place.text}
+
+    def _is_own(self, file: str) -> bool:
+        self._own = self._own or OwnCode()
+        return self._own.kind_of(file) is Kind.OWN
+
+    def _qualified(self, file: str, first_line: int, name: str) -> str:
+        """A function's name with its class (``Net.forward``), by the text of its file; else the name alone."""
+        if file not in self._names:
+            self._names[file] = _names_in(file) if self._is_own(file) else {}
+        return self._names[file].get((first_line, name), name)
 
 
 def _of(kept: dict[K, V], key: K, new: Callable[[], V]) -> V | None:
@@ -178,22 +210,6 @@ def _of(kept: dict[K, V], key: K, new: Callable[[], V]) -> V | None:
             return None
         kept[key] = new()
     return kept[key]
-
-
-def _note_reasons(function: _Function, one: Any) -> None:
-    """Why a function was compiled once more, or no more, and why its graph ends where it does."""
-    if _GAVE_UP.search(str(getattr(one, "fail_reason", None) or "")):
-        function.gave_up = True
-    reason = getattr(one, "recompile_reason", None)
-    if isinstance(reason, str) and reason.strip():
-        guard, at = _guard(reason)
-        alike = _of(function.guards, _NUMBER.sub("#", guard), lambda: _Guards(guard, at))
-        if alike is not None:
-            alike.last, alike.at, alike.times = guard, at or alike.at, alike.times + 1
-    whys = [str(why) for why in getattr(one, "restart_reasons", None) or ()]
-    # Restarts of torch's own accord are told by their class; of two breaks nobody knows which one is the last.
-    broken = [why.strip().partition("\n")[0][:_MOST_TEXT] for why in whys if not why.startswith("<class")]
-    function.why_ended = broken[0] if len(broken) == 1 else ""
 
 
 def _began_us(one: Any) -> float | None:
@@ -209,13 +225,27 @@ def _seconds(one: Any) -> float:
     return took_us / 1e6 if isinstance(took_us, int | float) else 0.0
 
 
-def _guard(reason: str) -> tuple[str, _Line | None]:
-    """The guard that failed, and the line that asked for what it guards, where torch says so."""
-    first = reason.strip().partition("\n")[0]
-    matched = _GUARD.fullmatch(first)
-    guard = (matched["guard"] if matched else first)[:_MOST_TEXT]
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:_MOST_LOOKED_AT]
+
+
+def _guard(reason: str) -> str:
+    """The guard that failed: ``self.updates == 7``."""
+    guard = _NUMBERED.sub("", _first_line(reason))
+    for after in _AFTER:
+        guard = guard.partition(after)[0]
+    return guard.strip()
+
+
+def _without_values(text: re.Match[str]) -> str:
+    """A text in a guard, if it is a name; of one that is a value (a path, a password) nothing."""
+    return text[0] if text["names"] else "'…'"
+
+
+def _who_asked(reason: str) -> _Line | None:
+    """The line that asked for what a guard looks at, where torch says so."""
     lines = [(one["file"], int(one["line"]), _plain(one["function"])) for one in _STACK_LINE.finditer(reason)]
-    return guard, lines[-1] if lines else None
+    return lines[-1] if lines else None
 
 
 def _plain(function: str) -> str:
@@ -223,13 +253,13 @@ def _plain(function: str) -> str:
     return function if rest is None else rest["function"]
 
 
-def _qualified(file: str, first_line: int, name: str) -> str:
-    """A function's name with its class (``Net.forward``), by the text of its file; the name alone where it is gone."""
+def _names_in(file: str) -> dict[tuple[int, str], str]:
+    """The functions of a file by their first line and name, each with the names around it (``Net.forward``)."""
     try:
         tree = parsed("".join(linecache.getlines(file)))
+        return {(line, path[-1]): ".".join(path) for path, line in _functions(tree)}
     except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
-        return name
-    return next((".".join(path) for path, line in _functions(tree) if line == first_line and path[-1] == name), name)
+        return {}
 
 
 def _functions(tree: ast.AST, path: Sequence[str] = ()) -> Iterator[tuple[list[str], int]]:

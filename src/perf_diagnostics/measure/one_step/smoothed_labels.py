@@ -28,8 +28,9 @@ from perf_diagnostics.records import Json
 
 SIGNAL = "smoothed_labels"
 
-#: Tensors of fewer numbers are not looked at. Of so many zeros it is one-hot labels, which are another fault.
-_LEAST_NUMBERS, _MOST_ZEROS = 1 << 14, 0.8
+#: Tensors of fewer numbers, or of fewer classes, are not looked at. Of so many zeros it is one-hot labels, which are
+#: another fault.
+_LEAST_NUMBERS, _LEAST_CLASSES, _MOST_ZEROS = 1 << 14, 32, 0.8
 
 #: So many numbers are looked at in all.
 _BUDGET = 1 << 20
@@ -44,8 +45,12 @@ _BLANK = frozenset(
     )
 )
 
-#: What writes a number where a label says so.
-_LABELS = frozenset((_ATEN.scatter, _ATEN.scatter_, _ATEN.index_put, _ATEN.index_put_))
+#: What writes a number where a label says so: with one index a row.
+_SCATTERS = frozenset((_ATEN.scatter, _ATEN.scatter_))
+_PUTS = frozenset((_ATEN.index_put, _ATEN.index_put_))
+
+#: What a loss makes of scores before it multiplies them with labels.
+_LOGARITHMS = frozenset((_ATEN._log_softmax, _ATEN.log))
 
 #: What writes a number over a part of it: a class that counts for nothing, rows of padding.
 _PARTS = frozenset((*_BLANK, _ATEN.index_fill, _ATEN.index_fill_, _ATEN.masked_fill, _ATEN.masked_fill_))
@@ -92,11 +97,12 @@ class SmoothedLabels(GraphWatcher):
         if site is not None:
             self._goes_on(operation, operator, site, above)
         elif any(one in self._labels for one in above):
-            if operator in _PARTS or operator in _LABELS or self._of_labels_alone(operator, above):
+            writes = operator in _PARTS or operator in _SCATTERS or operator in _PUTS
+            if writes or self._of_labels_alone(operator, above):
                 self._labels.add(operation)
             elif operator in _PRODUCTS and result.numel() >= _LEAST_NUMBERS:
                 self._begins(operation, ran.args, result)
-        elif operator in _LABELS and operation.numel >= _LEAST_NUMBERS and any(one in self._blank for one in above):
+        elif result.numel() >= _LEAST_NUMBERS and any(one in self._blank for one in above) and _one_a_row(ran):
             self._labels.add(operation)
         elif operator in _BLANK:
             self._blank.add(operation)
@@ -120,7 +126,10 @@ class SmoothedLabels(GraphWatcher):
         if len(given) != 2 or result.dim() < 2:
             return
         for labels, other in (given, given[::-1]):
-            if labels.requires_grad or not other.requires_grad or labels.numel() != other.numel() != 0:
+            if labels.requires_grad or not other.requires_grad or labels.numel() != other.numel():
+                continue
+            maker = self._graph.maker(other)
+            if maker is None or through_views(maker).operator not in _LOGARITHMS:
                 continue
             zeros = self._operands.zeros(labels)
             if zeros is None or zeros > _MOST_ZEROS:
@@ -147,3 +156,20 @@ class SmoothedLabels(GraphWatcher):
 
     def _makes_labels(self, operation: Operation) -> bool:
         return operation in self._labels or operation in self._blank or is_pointwise(operation.operator)
+
+
+def _one_a_row(ran: Ran) -> bool:
+    """Whether an operator writes one number into each row of the last dimension, which has many: a label's class."""
+    result, args = ran.result, ran.args
+    if not isinstance(result, torch.Tensor) or result.dim() < 2 or result.shape[-1] < _LEAST_CLASSES:
+        return False
+    rows = result.numel() // result.shape[-1]
+    if ran.operator in _SCATTERS:
+        index = args[2] if len(args) > 2 else None
+        last = len(args) > 1 and args[1] in (-1, result.dim() - 1)
+        return last and isinstance(index, torch.Tensor) and index.shape[-1] == 1 and index.numel() == rows
+    if ran.operator in _PUTS:
+        indices = list(tensors_of(args[1] if len(args) > 1 else None))
+        numbers = all(one.dtype is torch.int64 and one.numel() in (1, rows) for one in indices)
+        return len(indices) == result.dim() and numbers
+    return False

@@ -41,7 +41,7 @@ class GradientsNotUpdated:
         if _nested(nodes):
             raise NotMeasured("gradients", "backward passes lie in one another: what they write may be no parameter's")
         leaves = Leaves.of(nodes)
-        a_pass, added = leaves.a_pass, leaves.never_cleared(facts.steps.windows)
+        a_pass, added = leaves.a_pass, leaves.never_cleared(facts.steps.on_host)
         if update.tensors is None and not added:
             raise NotMeasured(
                 "optimizer_tensors",

@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
+from perf_diagnostics.diagnose.trace.compiler import Compiler
 from perf_diagnostics.diagnose.trace.events import Events
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
@@ -57,6 +58,8 @@ class OperatorsOutsidePhases:
             raise NotMeasured("phases", "the device runs graphs: what is in them, no operator tells")
         rows = nodes.others
         inside = phases.forward | phases.backward | phases.optimizer | facts.split.host.loading
+        # What is compiled outside of them is another part of the training that was, such as its update.
+        inside |= Compiler(facts.launches).calls
         # What begins where one ends is not in it.
         outside = (inside.containing(rows.start_ns + 1) < 0) & (facts.steps.on_host.containing(rows.start_ns) >= 0)
         rows = rows.where(outside)

@@ -55,8 +55,9 @@ class CompilesInSteps:
             return cleared(self, "nothing was compiled in the steps", *numbers)
         ids = compiler.ids(windows)
         again = {} if ids is None else {function: before for function, before in ids.items() if before}
-        # A function that was compiled before is compiled once more; of a torch that does not say so nobody knows.
-        first = ids is not None and not again
+        # A function that was compiled before is compiled once more; of a torch that does not say so nobody knows. A
+        # second graph that one step needs may be that of an evaluation, or of a last, smaller batch.
+        first = ids is not None and (not again or (steps == 1 and max(again.values()) == 1))
         limits = ((Severity.WARNING, self.limits.warn_share), (Severity.CRITICAL, self.limits.critical_share))
         # How much of these steps it is is no chance; how much of others', two steps that compile say better than one.
         graded = grade(Interval(share.value, share.value, share.value, share.n), limits)
@@ -67,7 +68,7 @@ class CompilesInSteps:
             # Compiled once, it is no fault of the training; but all else in the trace is to be read with it in mind.
             severity=Severity.INFO if graded is None else Severity.WARNING if first else graded.severity,
             summary=f"torch.compile compiles in {counted(steps, 'step')} of the trace"
-            f"{_what(ids, again)}, which takes {percent_between(share)} of the time of all.",
+            f"{_what(ids, again, first=first)}, which takes {percent_between(share)} of the time of all.",
             scope=facts.label,
             evidence=numbers,
             remedies=(_LATER,) if first else (_SAME, _LATER),
@@ -82,12 +83,14 @@ class CompilesInSteps:
         )
 
 
-def _what(ids: Mapping[str, int] | None, again: Mapping[str, int]) -> str:
+def _what(ids: Mapping[str, int] | None, again: Mapping[str, int], *, first: bool) -> str:
     """Which functions, as far as the trace tells."""
     if ids is None:
         return ""
     if not again:
         return f", {counted(len(ids), 'function')} for the first time: the recording began too early"
     most = max(again.values())
-    which = f"{counted(len(again), 'function')} that had been compiled before"
-    return f", {which} ({'once' if most == 1 else f'up to {most} times'})"
+    which = f", {counted(len(again), 'function')} that had been compiled before"
+    if first:
+        return f"{which} (once), as an evaluation or a smaller batch needs it"
+    return f"{which} ({'once' if most == 1 else f'up to {most} times'})"

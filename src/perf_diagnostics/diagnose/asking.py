@@ -88,9 +88,10 @@ def _asked(rule: Rule, sweep: SweepFacts, recommended: Mapping[str, int]) -> lis
             by_size.setdefault(trial.batch_size, []).append(answered(rule.check, trial))
         if by_size:
             told = merged(by_size, group, recommended.get(group.label))
+            replies.append((group.label, told))
             failed = [one for of_size in by_size.values() for one in of_size if isinstance(one, RuleFailed)]
-            # Where it answers of another batch size, that it failed at this one is said beside it.
-            replies += [(group.label, one) for one in (told, *failed[:1]) if one is told or told not in failed]
+            if failed and not isinstance(told, RuleFailed):  # it answers of another batch size
+                replies.append((group.label, failed[0]))
     return replies
 
 

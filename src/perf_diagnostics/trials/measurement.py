@@ -122,6 +122,7 @@ class _Measuring:
     own_code: bool
     on_measured: Callable[[Measurement], None]
     notes: Notes = field(default_factory=Notes)
+    compilations: Compilations = field(default_factory=Compilations)
     measured: Measured = field(default_factory=Measured)
     idle_window_ns: tuple[int, int] | None = None
     outcome: Outcome = Outcome.COMPLETED
@@ -164,7 +165,7 @@ class _Measuring:
 
     def _train(self, device: torch.device, between_blocks: Callable[[], None]) -> None:
         """Build the workload, run its steps under the probe, and look at it afterwards while it lives."""
-        trial, notes, compilations = self.trial, self.notes, Compilations()
+        trial, notes = self.trial, self.notes
         training = compiled(self.build(trial.settings), trial.settings)
         describe(training, trial.settings, device, notes)
         notes.quantity("setup_s", self._spent_s(), "s", "perf_counter_ns")
@@ -198,7 +199,7 @@ class _Measuring:
             worker_looks.close()
             notes.facts |= gradients.facts
             with notes.observations.guard("compilations"):
-                notes.facts["compilations"] = compilations.told()
+                notes.facts["compilations"] = self.compilations.told()
             _clocks(probe, notes)
         if self.measured.outcome is Outcome.COMPLETED and self.measured.steady_steps and not trial.role:
             self.on_measured(self._so_far())
@@ -217,6 +218,8 @@ class _Measuring:
 
         def block_ended(so_far: Measured) -> None:
             between_blocks()
+            with self.notes.observations.guard("compilations"):
+                self.compilations.read()
             self.on_block(so_far.parts)
             if not self.trial.role:
                 peaks.block_ended(so_far.parts)

@@ -59,6 +59,16 @@ def test_giving_up_makes_the_verdict_where_nothing_else_is_wrong():
         assert verdict is not None and verdict.code == "HST007" and verdict.fault
 
 
+def test_giving_up_explains_no_time_of_the_steady_steps():
+    """It has compiled in the warm-up: what takes the steps' time is first, and has its own gain."""
+    facts = {"compilations": [compiled(guards=[UPDATES])]}
+    trial = trial_of(data_wait=1e-6, forward=0.3, backward=0.3, other=0.4, columns={"graphs": 8}, facts=facts)
+    diagnosis = diagnose(run_of(trial))
+    assert diagnosis.verdict is not None and diagnosis.verdict.code == "HST006"
+    given_up = next(one for one in diagnosis.findings if one.code == "HST007")
+    assert given_up.explains == () and given_up.lines == ()
+
+
 def test_functions_that_have_their_graphs_are_clear():
     clear(told(Recompiles(), compiled(gave_up=False, graphs=2)))
     clear(told(Recompiles()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,10 +19,13 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.rule_parts.guards import against_guard, told_function, why_again
 from perf_diagnostics.diagnose.statistics.time_series import lost_ratio, period_of
 from perf_diagnostics.diagnose.wording import counted, duration, percent, percent_between
-from perf_diagnostics.records import Int64
+from perf_diagnostics.records import Int64, Phase
 
 #: Functions whose guards are spoken of in the advice.
 _MOST_TOLD = 2
+
+#: Where nothing is compiled in the steady steps it takes no time of theirs, and is the cause of nothing that does.
+_OF_NO_STEP: Mapping[str, float] = MappingProxyType({str(Phase.FORWARD): 0.0})
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class Recompiles:
                 coverage=facts.coverage,
                 thin=facts.thin,
             ),
-            claims={} if cost is None else cost.claims,
+            claims=_OF_NO_STEP if steady is None else {} if cost is None else cost.claims,
         )
 
     def _in_steady_steps(self, facts: TrialFacts, new: Int64, functions: Sequence[Compiled]) -> _Steady:

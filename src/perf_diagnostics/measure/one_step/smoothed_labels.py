@@ -28,8 +28,8 @@ from perf_diagnostics.records import Json
 
 SIGNAL = "smoothed_labels"
 
-#: Tensors of fewer numbers, or of fewer classes, are not looked at. Of so many zeros it is one-hot labels, which are
-#: another fault.
+#: Tensors of fewer numbers, or of fewer classes (a judgement: masks of some kinds of pixels have as few), are not
+#: looked at. Of so many zeros it is one-hot labels, which are another fault.
 _LEAST_NUMBERS, _LEAST_CLASSES, _MOST_ZEROS = 1 << 14, 32, 0.8
 
 #: So many numbers are looked at in all.

@@ -8,6 +8,7 @@ they come, no optimizer's ``zero_grad()`` reaches the former: those of a model b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +30,10 @@ _ZEROES = ("aten::zero_", "aten::_foreach_zero_", "aten::fill_")
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """The gradients that are written, in the order of time, each of shape ``(gradients,)``.
+    """The gradients that backward passes write, by pass and time, each of shape ``(gradients,)``.
 
-    ``end_ns`` is when it was written, ``of_pass`` the pass that it belongs to (-1: none), ``added`` whether it was
-    added to the one before.
+    ``end_ns`` is when it was written, ``of_pass`` the number of the pass, ``added`` whether it was added to the one
+    before.
     """
 
     nodes: Nodes
@@ -54,14 +55,20 @@ class Leaves:
         added = np.zeros(len(operators), dtype=bool)
         engine = caller[caller[only]]
         added[engine[engine >= 0]] = True
-        order = np.argsort(operators.end_ns[written], kind="stable")
-        end_ns, start_ns = operators.end_ns[written][order], operators.start_ns[written][order]
-        return cls(nodes, end_ns, nodes.passes.containing(start_ns), added[written][order])
+        end_ns, of_pass = operators.end_ns[written], nodes.passes.containing(operators.start_ns[written])
+        order = np.lexsort((end_ns, of_pass))
+        order = order[of_pass[order] >= 0]
+        return cls(nodes, end_ns[order], of_pass[order], added[written][order])
 
     @property
     def a_pass(self) -> int:
         """How many gradients the pass with the most of them writes."""
-        return int(np.bincount(self.of_pass[self.of_pass >= 0], minlength=1).max())
+        return int(self._count.max(initial=0))
+
+    @cached_property
+    def _count(self) -> NDArray[np.intp]:
+        """How many each pass writes, shape ``(passes,)``."""
+        return np.bincount(self.of_pass, minlength=len(self.nodes.passes))
 
     def never_cleared(self, windows: Times) -> int:
         """How many gradients are added up in each pass while others are taken as they come; 0 where that is not so.
@@ -72,9 +79,7 @@ class Leaves:
         others, zeroes = self.nodes.others, self.nodes.launches.trace.named(lambda name: name in _ZEROES)
         if (zeroes[others.name] & (windows.containing(others.start_ns) >= 0)).any():
             return 0
-        inside = self.of_pass >= 0
-        count = np.bincount(self.of_pass[inside], minlength=len(self.nodes.passes))
-        added = np.bincount(self.of_pass[inside & self.added], minlength=len(self.nodes.passes))
+        count, added = self._count, np.bincount(self.of_pass[self.added], minlength=len(self.nodes.passes))
         of_step = windows.containing(self.nodes.passes.start)
         mine = (count > 0) & (of_step >= 0)
         if not mine.any() or np.bincount(of_step[mine]).max() > 1:
@@ -84,37 +89,24 @@ class Leaves:
 
     def leading_to_added(self) -> Times:
         """The part of each pass in which it comes to gradients that are added up: from the one before that is not."""
-        start, end = [], []
-        for number, (began, _) in enumerate(zip(self.nodes.passes.start, self.nodes.passes.end, strict=True)):
-            mine = self.of_pass == number
-            before = np.concatenate(([began], self.end_ns[mine][:-1]))
-            added = self.added[mine]
-            start.append(before[added])
-            end.append(self.end_ns[mine][added])
-        if not start:
-            return Times.none()
-        return Times.union(np.concatenate(start).astype(np.int64), np.concatenate(end).astype(np.int64))
+        before, first = np.roll(self.end_ns, 1), np.diff(self.of_pass, prepend=-1) > 0
+        before[first] = self.nodes.passes.start[self.of_pass[first]]
+        return Times.union(before[self.added], self.end_ns[self.added])
 
     @property
     def added_come_last(self) -> bool:
         """Whether each pass comes to what is trained first, and to nothing of it once gradients are added up."""
-        mine = self.of_pass >= 0
-        order = np.lexsort((self.end_ns[mine], self.of_pass[mine]))
-        added, of_pass = self.added[mine][order], self.of_pass[mine][order]
-        same = of_pass[1:] == of_pass[:-1]
-        return not (added[:-1] & ~added[1:] & same).any()
+        same = self.of_pass[1:] == self.of_pass[:-1]
+        return not (self.added[:-1] & ~self.added[1:] & same).any()
 
     def at_the_ends(self, count: int) -> tuple[Times, Times]:
         """The part of each pass up to its first ``count`` gradients, and that of its last ones: of a model behind the
         one that is trained, or before it.
         """
-        until, since = [], []
-        passes = self.nodes.passes
-        for number, (start, end) in enumerate(zip(passes.start.tolist(), passes.end.tolist(), strict=True)):
-            mine = self.end_ns[self.of_pass == number]
-            until.append(mine[count - 1] if mine.size >= count else start)
-            since.append(mine[-count - 1] if mine.size > count else end)
-        return (
-            Times.union(passes.start, np.array(until, np.int64)),
-            Times.union(np.array(since, np.int64), passes.end),
-        )
+        passes, last = self.nodes.passes, np.cumsum(self._count)
+        first = last - self._count
+        until, since = passes.start.copy(), passes.end.copy()
+        enough, more = self._count >= count, self._count > count
+        until[enough] = self.end_ns[first[enough] + count - 1]
+        since[more] = self.end_ns[last[more] - count - 1]
+        return Times.union(passes.start, until), Times.union(since, passes.end)

@@ -92,12 +92,13 @@ class Nodes:
         maker, of_pass = maker[seen], self.passes.containing(numbered.start_ns[seen])
         before = np.searchsorted(self.passes.start, others.start_ns[maker])
         layers = others.start_ns[self.launches.trace.named(_LAYERS.__contains__)[others.name]]
+        layers = np.append(layers, others.end_ns.max())  # ascending, as all that one thread begins
         start, end = [], []
         for place in np.unique(before).tolist():
             mine = maker[before == place]
             own = place < len(self.passes) and bool((of_pass[before == place] == place).any())
             after = self.passes.end[place - 1] if place else np.int64(0)
-            start.append(min(others.start_ns[mine].min(), layers[layers >= after].min(initial=others.end_ns.max())))
+            start.append(min(others.start_ns[mine].min(), layers[np.searchsorted(layers[:-1], after)]))
             end.append(self.passes.start[place] if own else others.end_ns[mine].max())
         return Times.union(np.array(start, np.int64), np.array(end, np.int64))
 

@@ -6,7 +6,8 @@ In the ``pyproject.toml`` of such a package::
     slow-logging = "my_package.rules:SlowLogging"
 
 where ``SlowLogging`` is a rule (see :mod:`perf_diagnostics.diagnose.rule`), or a class or function that makes one when
-called without arguments. Its code is of its own: no rule of ours is replaced.
+called without arguments. Its code is of its own: no rule of ours is replaced. One that raises is named as failed, and
+the others' answers stand; while you write it, ``PERF_DIAGNOSTICS_STRICT=1`` in the environment has the error raised.
 """
 
 from __future__ import annotations

@@ -114,9 +114,9 @@ class StepTable:
         missing = {"wall_ns", "samples", "warmup"} - set(typed)
         if missing:
             raise RecordError(f"A step table needs the column {sorted(missing)[0]!r}.")
-        lengths = {name: values.shape for name, values in typed.items()}
-        if len(set(lengths.values())) > 1 or any(len(shape) != 1 for shape in lengths.values()):
-            raise RecordError(f"Step columns differ in length: {lengths}.")
+        shapes = {values.shape for values in typed.values()}
+        if len(shapes) > 1 or len(shapes.pop()) != 1:
+            raise RecordError(f"Step columns differ in length: { {name: v.shape for name, v in typed.items()} }.")
         object.__setattr__(self, "columns", typed)
 
     def __len__(self) -> int:

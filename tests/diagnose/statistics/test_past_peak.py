@@ -39,12 +39,12 @@ def warned(
     means = drawn.mean(axis=2)
     lost = means[:, -1] < WARNS * means[:, :-1].max(axis=1)  # no other can be surely below it
     hits = 0
-    for rates in drawn[lost].tolist():
+    for rates, mean in zip(drawn[lost].tolist(), means[lost].tolist(), strict=True):
         sizes = [
             [Interval(rate, rate * (1 - steps_known_to), rate * (1 + steps_known_to), 40) for rate in size]
             for size in rates
         ]
-        seconds = [batch / float(np.mean(size)) for batch, size in zip(batches, rates, strict=True)]
+        seconds = [batch / rate for batch, rate in zip(batches, mean, strict=True)]
         hits += last_over_best(sizes, batches, seconds, single=RULE.processes, unknown=RULE.unknown).surely_below(WARNS)
     return hits / sweeps
 

@@ -17,7 +17,8 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.wording import and_more_lines, percent
 from perf_diagnostics.records import Phase
 
-_SELECT = Remedy(
+#: Of the trace rule, too.
+SELECT = Remedy(
     "If the loss leaves these rows out (labels of -100, a mask, padding): select the other rows before the layer, as "
     "in head(hidden[labels != -100]), and compute the loss of those. Its value and gradients are the same."
 )
@@ -176,7 +177,7 @@ def _remedies(first: IdleRows, samples: int, *, padded: bool) -> tuple[Remedy, .
     """What to try; first what the number of rows speaks for, and nothing against padding where there is none."""
     if first.rows == 1:
         return (_NOTHING,)
-    others = (_SELECT, *((_PADDING,) if padded else ()), _ROUTE)
+    others = (SELECT, *((_PADDING,) if padded else ()), _ROUTE)
     return (_LAST, *others, _HINGE) if _one_each(first, samples) else (*others, _LAST, _HINGE)
 
 

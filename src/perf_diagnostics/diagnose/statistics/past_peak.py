@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,11 +59,15 @@ def scatter_of_repeats(rates: Sequence[Sequence[float]]) -> Scatter | None:
     Args:
         rates: for each size the throughput of each process, above 0.
     """
-    logs = [np.log(np.asarray(size, dtype=np.float64)) for size in rates]
-    degrees = sum(size.size - 1 for size in logs)
+    degrees = sum(len(size) - 1 for size in rates)
     if degrees < LEAST_DEGREES:
         return None
-    return Scatter(math.sqrt(sum(float(np.sum((size - size.mean()) ** 2)) for size in logs) / degrees), degrees)
+    squares = 0.0
+    for size in rates:
+        logs = [math.log(rate) for rate in size]
+        middle = fmean(logs)
+        squares += sum((log - middle) ** 2 for log in logs)
+    return Scatter(math.sqrt(squares / degrees), degrees)
 
 
 def scatter_around_a_line(load: ArrayLike, seconds: ArrayLike) -> Scatter | None:
@@ -128,7 +133,7 @@ def last_over_best(
         unknown: what single processes are taken to differ by (both: one standard deviation of the logarithm).
     """
     rates = [[process.value for process in size] for size in sizes]
-    means, last = [float(np.mean(size)) for size in rates], len(sizes) - 1
+    means, last = [fmean(size) for size in rates], len(sizes) - 1
     best = max(range(len(sizes)), key=lambda index: means[index])
     if best == last:
         return Interval(1.0, 1.0, 1.0, sum(process.n for process in sizes[last]))

@@ -1,4 +1,4 @@
-"""What a trace says about the inputs of products, attention and embedding tables, and of collectives' messages."""
+"""What a trace says about the inputs of products, attention, losses and tables, and of collectives' messages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,23 @@ SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
 #: Looking rows up in a table, which comes first, by numbers, which come second.
 LOOK_UPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
 
+#: Layers by their input, which comes first, and the weight: products whatever the number of the input's dimensions.
+LAYERS = ("aten::linear", "aten::matmul")
+
+#: What a loss of classes calls, forward and backward.
+CROSS_ENTROPY = (
+    *("aten::_log_softmax", "aten::_log_softmax_backward_data"),
+    *("aten::nll_loss_forward", "aten::nll_loss_backward"),
+)
+
+#: Attention by its query, key and value, a mask, the part to drop, and whether it is causal.
+ATTENTION = "aten::scaled_dot_product_attention"
+
 #: Collectives as torch.distributed notes them on the host, where their kernels do not say it themselves.
 COMMUNICATION = "record_param_comms"
 
 #: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
-SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, COMMUNICATION))
+SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, ATTENTION, COMMUNICATION))
 
 #: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
 DOUBLES = ("double", "c10::complex<double>")
@@ -43,8 +55,11 @@ _ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
     }
 )
 
-#: So many inputs hold what is asked of the operators here: a bias and two factors.
-_INPUTS = 3
+#: So many inputs hold what is asked of the operators here: a bias and two factors; attention's three and its mask.
+_INPUTS, _OF_ATTENTION = 3, 4
+
+#: Behind them attention has the part to drop, and whether it is causal.
+_CAUSAL = 5
 
 #: More kinds of inputs, or of messages, than this are not kept: lengths that vary make some hundreds.
 MOST_KINDS = 100_000
@@ -57,11 +72,15 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Inputs:
-    """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded)."""
+    """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded).
+
+    ``causal`` is attention's; None where it is not told, and for all other operators.
+    """
 
     sizes: tuple[Sizes, ...]
     types: tuple[str, ...]
     strides: tuple[Sizes, ...] = ()
+    causal: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -97,10 +116,11 @@ class SeenInputs:
             self.kept.append(Inputs((), DOUBLES[:1]))
         return self._of_doubles
 
-    def number(self, about: Mapping[str, Any]) -> int:
+    def number(self, name: str, about: Mapping[str, Any]) -> int:
         """The place in :attr:`kept` of what an operator's arguments tell; -1 where they do not (``record_shapes``)."""
         try:
-            key = _key(about)
+            attention = name == ATTENTION
+            key = (*_key(about, _OF_ATTENTION if attention else _INPUTS), _causal(about) if attention else None)
             found = self._numbers.get(key)
         except (KeyError, TypeError):  # no list of lists
             return -1
@@ -108,22 +128,29 @@ class SeenInputs:
             found = -1
             if len(self._numbers) >= MOST_KINDS:
                 return found
-            if _sound(key):
+            if _sound(key[:3]):
                 found = len(self.kept)
                 self.kept.append(Inputs(*key))
             self._numbers[key] = found
         return found
 
 
-def _key(about: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+def _key(about: Mapping[str, Any], most: int) -> tuple[Any, Any, Any]:
     """Sizes, types and strides of the first inputs, hashable; raises TypeError where they are no lists."""
     sizes, types = about["Input Dims"], about["Input type"]
     strides = about.get("Input Strides") or ()
     return (
-        tuple(map(tuple, sizes[:_INPUTS])),
-        tuple(types[:_INPUTS]),
-        tuple(map(tuple, strides[:_INPUTS])),
+        tuple(map(tuple, sizes[:most])),
+        tuple(types[:most]),
+        tuple(map(tuple, strides[:most])),
     )
+
+
+def _causal(about: Mapping[str, Any]) -> bool | None:
+    """Whether attention looks back only; None where its arguments do not tell."""
+    told = about.get("Concrete Inputs")
+    said = told[_CAUSAL] if isinstance(told, list) and len(told) > _CAUSAL else None
+    return {"True": True, "False": False}.get(said) if isinstance(said, str) else None
 
 
 def _sound(key: tuple[Any, Any, Any]) -> bool:

@@ -191,7 +191,7 @@ class _Columns:
         if number.__class__ is not int or not 0 <= number < _LARGEST:
             number = -1
         if name in SHAPED:
-            return number, -1, self._message(about) if name == COMMUNICATION else self._inputs.number(about)
+            return number, -1, self._message(about) if name == COMMUNICATION else self._inputs.number(name, about)
         listed = tensors_listed(about) if name.startswith(LISTED) else -1
         return number, listed, self._inputs.number_of_doubles(about)
 

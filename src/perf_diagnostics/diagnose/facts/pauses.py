@@ -117,7 +117,8 @@ def _beyond_scatter(times: Float64) -> Float64:
     """How far each value lies above those around it, where that is more than the others scatter; else 0."""
     above = excess(times)
     scatter = median_absolute_deviation(above[np.isfinite(above)])
-    beyond: Float64 = np.where(np.nan_to_num(above) > MANY_DEVIATIONS * scatter, np.nan_to_num(above), 0.0)
+    known = np.nan_to_num(above)
+    beyond: Float64 = np.where(known > MANY_DEVIATIONS * scatter, known, 0.0)
     return beyond
 
 

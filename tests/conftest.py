@@ -59,12 +59,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def still_frozen() -> None:
-    """After a test file that made the collector look at everything again."""
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+@pytest.fixture(scope="module")
+def frozen_again() -> Iterator[None]:
+    """For test files that make the collector look at everything again (``gc.unfreeze``): not for those after them."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

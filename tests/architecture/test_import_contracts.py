@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cli", "trials", "report", "integrations", "measure", "workloads", "store", "diagnose")
-MODULES = ("diagnostics", "batch_means", "parsed_python", "records", "errors")
+MODULES = ("diagnostics", "batch_means", "parsed_python", "prime_factors", "records", "errors")
 
 FLOORS = "Floors: an arrow only points down, and siblings do not know each other"
 NO_DRAWING = "What measures, stores or diagnoses does not draw, render or print"

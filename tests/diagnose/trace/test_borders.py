@@ -56,6 +56,13 @@ def test_two_optimizers_of_one_kind_end_one_step_together(tmp_path):
     assert "every 2 ends" in steps.told_by
 
 
+def test_an_evaluation_in_one_of_a_few_steps_makes_no_pairs_of_them(tmp_path):
+    steps = training([10, 10, 25, 10, 10, 10, 10], [ADAM] * 7).facts(tmp_path).steps
+
+    assert len(steps) == 6
+    assert "every" not in steps.told_by
+
+
 def test_a_step_ends_before_the_longest_pause(tmp_path):
     # Two optimizers right after each other: 50 µs between them, and 50 + 1000 of kernels before the first.
     steps = training([10, 0] * 5, [ADAM, SGD] * 5).facts(tmp_path).steps

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from perf_diagnostics.measure.one_step import fft_lengths
-from perf_diagnostics.measure.one_step.fft_lengths import SIGNAL, fast_length, largest_factor
+from perf_diagnostics.measure.one_step.fft_lengths import SIGNAL
+from perf_diagnostics.prime_factors import fast_length, largest_factor
 from tests.measure.one_step.test_needless_operators import told, trained
 
 

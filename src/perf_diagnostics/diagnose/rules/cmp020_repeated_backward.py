@@ -87,16 +87,7 @@ class RepeatedBackward:
             summary=_summary(backwards, again, share),
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(
-                Remedy(
-                    "Add the losses up and call backward once, without retain_graph: (loss_a + loss_b).backward(). The "
-                    "gradients are the same, up to rounding."
-                ),
-                Remedy(
-                    "Where the gradients of each loss are needed by themselves: only of the last layer that the losses "
-                    "share, by torch.autograd.grad."
-                ),
-            ),
+            remedies=(ADD_UP, LAST_LAYER),
             recoverable=None if share is None else recoverable(share, self.family),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE if told else Tier.SHARE,
@@ -133,7 +124,7 @@ class RepeatedBackward:
             f"{'time' if timed else 'operators'} was for what an earlier one had done; {took}.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(_DETACH, _ONE_SUM),
+            remedies=(DETACH, _ONE_SUM),
             recoverable=None if share is None else recoverable(_up_to(facts, share), self.family),
             confidence=confidence(
                 Tier.SHARE_AND_CAUSE,
@@ -145,7 +136,15 @@ class RepeatedBackward:
         )
 
 
-_DETACH = Remedy(
+ADD_UP = Remedy(
+    "Add the losses up and call backward once, without retain_graph: (loss_a + loss_b).backward(). The gradients are "
+    "the same, up to rounding."
+)
+LAST_LAYER = Remedy(
+    "Where the gradients of each loss are needed by themselves: only of the last layer that the losses share, by "
+    "torch.autograd.grad."
+)
+DETACH = Remedy(
     "A state that is handed on from chunk to chunk of a sequence, and should not carry gradients back into the chunks "
     "before: state = state.detach(), and no retain_graph. Gradients then reach no further than a chunk."
 )

@@ -13,7 +13,8 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines
 
-_PAD = Remedy(
+#: Of the trace rule, too.
+PAD = Remedy(
     "Pad to a length of small prime factors, and cut the result as before: n = scipy.fft.next_fast_len(n, real=True), "
     "then torch.fft.rfft(x, n=n). A convolution comes out the same, as long as n is at least both lengths less one; a "
     "spectrum has other frequencies."
@@ -66,7 +67,7 @@ class FftLength:
                 Evidence(metric="length of the transforms", value=length),
                 Evidence(metric="length that was tried", value=instead),
             ),
-            remedies=(_PAD,),
+            remedies=(PAD,),
             needless=1.0,
         )
         return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))

@@ -18,8 +18,9 @@ from perf_diagnostics.records import Int64
 #: whatever the batch's sizes are, so that hardly any differs (judgement).
 _ALIKE = 0.1
 
-#: … in all but so many of the steps: an evaluation or a checkpoint may fall into one.
-_STRAYS = 0.1
+#: … in all but so many of the steps, as an evaluation or a checkpoint may fall into one; of a few, from this many on,
+#: in all but one.
+_STRAYS, _ONE_OF = 0.1, 4
 
 #: Ranges that one step may end, at most (an optimizer for each layer of a deep model).
 _MOST_A_STEP = 100
@@ -88,7 +89,8 @@ def _recurring(ranges: Events, work: Int64) -> tuple[Int64, int] | None:
         at = end[last::period]
         count = np.diff(np.searchsorted(work, at))
         middle = float(np.median(count))
-        if middle > 0 and np.mean(np.abs(count - middle) <= _ALIKE * middle) >= 1 - _STRAYS:
+        strays = int(np.count_nonzero(np.abs(count - middle) > _ALIKE * middle))
+        if middle > 0 and strays <= max(_STRAYS * count.size, count.size >= _ONE_OF):
             return at, period
     return None
 

@@ -15,6 +15,9 @@ from perf_diagnostics.diagnose.trace.inputs import ATTENTION, CROSS_ENTROPY, LAY
 #: A loss with fewer classes takes little beside what lies before it (a judgement).
 _CLASSES = 500
 
+#: Attention's arguments: a mask, and whether it is causal.
+_MASK, _CAUSAL = 3, 5
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -88,6 +91,7 @@ def _sees_all(facts: TraceFacts, operators: Events) -> bool | None:
     trace = facts.trace
     calls = operators.where(trace.named(lambda name: name == ATTENTION)[operators.name])
     kinds = [trace.inputs[kind] for kind in np.unique(calls.told).tolist()]
-    if not kinds or any(kind.causal is None for kind in kinds):
+    looks_back = {kind.numbers[_CAUSAL] if len(kind.numbers) > _CAUSAL else "" for kind in kinds}
+    if not kinds or not looks_back <= {"True", "False"}:
         return None
-    return not any(kind.causal or (len(kind.sizes) > 3 and kind.sizes[3]) for kind in kinds)
+    return looks_back == {"False"} and not any(len(kind.sizes) > _MASK and kind.sizes[_MASK] for kind in kinds)

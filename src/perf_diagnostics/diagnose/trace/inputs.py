@@ -32,11 +32,17 @@ CROSS_ENTROPY = (
 #: Attention by its query, key and value, a mask, the part to drop, and whether it is causal.
 ATTENTION = "aten::scaled_dot_product_attention"
 
+#: Fourier transforms by their input and the dimensions; the way back to real numbers has the length last.
+TRANSFORMS = ("aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r")
+
 #: Collectives as torch.distributed notes them on the host, where their kernels do not say it themselves.
 COMMUNICATION = "record_param_comms"
 
 #: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
-SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, ATTENTION, COMMUNICATION))
+SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, ATTENTION, COMMUNICATION))
+
+#: … and of which the arguments that are no tensors are kept as well.
+_WITH_NUMBERS = frozenset((*TRANSFORMS, ATTENTION))
 
 #: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
 DOUBLES = ("double", "c10::complex<double>")
@@ -58,8 +64,8 @@ _ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
 #: So many inputs hold what is asked of the operators here: a bias and two factors; attention's three and its mask.
 _INPUTS, _OF_ATTENTION = 3, 4
 
-#: Behind them attention has the part to drop, and whether it is causal.
-_CAUSAL = 5
+#: Of arguments that are no tensors so many hold what is asked, and each is a short text.
+_ARGUMENTS, _LONGEST = 8, 40
 
 #: More kinds of inputs, or of messages, than this are not kept: lengths that vary make some hundreds.
 MOST_KINDS = 100_000
@@ -74,13 +80,14 @@ Sizes = tuple[int, ...]
 class Inputs:
     """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded).
 
-    ``causal`` is attention's; None where it is not told, and for all other operators.
+    ``numbers`` are the arguments as torch writes those that are no tensors ("" in a tensor's place), of attention and
+    transforms only.
     """
 
     sizes: tuple[Sizes, ...]
     types: tuple[str, ...]
     strides: tuple[Sizes, ...] = ()
-    causal: bool | None = None
+    numbers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,8 +126,10 @@ class SeenInputs:
     def number(self, name: str, about: Mapping[str, Any]) -> int:
         """The place in :attr:`kept` of what an operator's arguments tell; -1 where they do not (``record_shapes``)."""
         try:
-            attention = name == ATTENTION
-            key = (*_key(about, _OF_ATTENTION if attention else _INPUTS), _causal(about) if attention else None)
+            key = (
+                *_key(about, _OF_ATTENTION if name == ATTENTION else _INPUTS),
+                _numbers(about) if name in _WITH_NUMBERS else (),
+            )
             found = self._numbers.get(key)
         except (KeyError, TypeError):  # no list of lists
             return -1
@@ -146,11 +155,13 @@ def _key(about: Mapping[str, Any], most: int) -> tuple[Any, Any, Any]:
     )
 
 
-def _causal(about: Mapping[str, Any]) -> bool | None:
-    """Whether attention looks back only; None where its arguments do not tell."""
+def _numbers(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arguments that are no tensors; none where they are not told as they should."""
     told = about.get("Concrete Inputs")
-    said = told[_CAUSAL] if isinstance(told, list) and len(told) > _CAUSAL else None
-    return {"True": True, "False": False}.get(said) if isinstance(said, str) else None
+    if not isinstance(told, list):
+        return ()
+    kept = tuple(told[:_ARGUMENTS])
+    return kept if all(type(one) is str and len(one) <= _LONGEST for one in kept) else ()
 
 
 def _sound(key: tuple[Any, Any, Any]) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Rows
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import outermost
 from perf_diagnostics.diagnose.trace.launches import Launches
@@ -103,23 +103,42 @@ class Nodes:
         return Times.union(np.array(start, np.int64), np.array(end, np.int64))
 
     @cached_property
+    def _called(self) -> tuple[Events, Rows, Rows]:
+        """All operators by thread and start, the row of who called each (or -1), and the rows of those that nodes call
+        within a pass.
+        """
+        trace = self.launches.trace
+        operators = by_thread(trace.of(Kind.OPERATOR))
+        node = trace.named(_NODE.search)[operators.name]
+        caller = callers(operators)
+        called = np.flatnonzero((caller >= 0) & node[caller] & ~node)
+        return operators, caller, called[self.passes.containing(operators.start_ns[called]) >= 0]
+
+    @cached_property
+    def derived(self) -> Bool:
+        """Which passes are derived themselves (``create_graph=True``), shape ``(passes,)``."""
+        operators, _, called = self._called
+        of_pass = self.passes.containing(operators.start_ns[called])
+        kept = operators.correlation[called] >= 0
+        whole = np.bincount(of_pass, minlength=len(self.passes))
+        found: Bool = (whole > 0) & (np.bincount(of_pass[kept], minlength=len(self.passes)) >= _DERIVED * whole)
+        return found
+
+    @cached_property
+    def nested(self) -> bool:
+        """Whether nodes call the engine again (checkpoints with ``use_reentrant``)."""
+        outer, _ = outermost(self.launches, self.rows)
+        return len(outer) < len(self.rows)
+
+    @cached_property
     def again(self) -> Times:
         """When operators ran inside of nodes that gradients were kept of, as those do that are computed a second time
         (activation checkpointing); of passes that are derived themselves nothing.
         """
-        trace = self.launches.trace
-        names = trace.named(_NODE.search)
-        operators = by_thread(trace.of(Kind.OPERATOR))
-        node = names[operators.name]
-        caller = callers(operators)
-        called = np.flatnonzero((caller >= 0) & node[caller] & ~node)
-        called = called[self.passes.containing(operators.start_ns[called]) >= 0]
+        operators, caller, called = self._called
         inner, caller = operators.where(called), caller[called]
         of_pass = self.passes.containing(inner.start_ns)
-        kept = inner.correlation >= 0
-        whole = np.bincount(of_pass, minlength=len(self.passes))
-        derived: Bool = np.bincount(of_pass[kept], minlength=len(self.passes)) >= _DERIVED * whole
-        chosen = kept & ~derived[of_pass]
+        chosen = (inner.correlation >= 0) & ~self.derived[of_pass]
         # The pauses from one to the next of a node are Python's, which goes through the same layers again.
         until = inner.end_ns.copy()
         follows = chosen[:-1] & chosen[1:] & (caller[:-1] == caller[1:])

@@ -6,7 +6,6 @@ A fast transform divides its length into its prime factors. A step with transfor
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -17,13 +16,10 @@ from perf_diagnostics.measure.one_step.graph_watcher import GraphWatcher
 from perf_diagnostics.measure.one_step.operator_graph import Operation, OperatorGraph
 from perf_diagnostics.measure.one_step.operator_lines import OperatorLines
 from perf_diagnostics.measure.one_step.watcher import Ran
+from perf_diagnostics.prime_factors import LARGEST_FAST, fast_length, largest_factor
 from perf_diagnostics.records import Json
 
 SIGNAL = "fft_lengths"
-
-#: Factors for which libraries have steps of their own; any other one is done the slow way.
-_FACTORS = (2, 3, 5, 7)
-_LARGEST = 13
 
 #: What trying both lengths may take in all, in s of the thread, and how often each is.
 _BUDGET_S, _TRIES = 0.3, 3
@@ -68,7 +64,7 @@ class FftLengths(GraphWatcher):
         if len(dims) != 1:
             return
         length = int(ran.args[3]) if ran.operator is _BACK else int(given.shape[dims[0]])
-        if largest_factor(length) <= _LARGEST:
+        if largest_factor(length) <= LARGEST_FAST:
             return
         instead = fast_length(length)
         alike = ran.operator, tuple(given.shape), given.dtype, dims[0], length
@@ -122,27 +118,3 @@ def _took(ran: Ran, dim: int, length: int) -> float:
     began = time.thread_time()
     ran.operator(numbers, ran.args[1], *rest)
     return time.thread_time() - began
-
-
-def largest_factor(length: int) -> int:
-    """The largest prime that divides a length; 1 of 1."""
-    left, largest = length, 1
-    for factor in range(2, math.isqrt(length) + 1):
-        while left % factor == 0:
-            left, largest = left // factor, factor
-    return max(left, largest)
-
-
-def fast_length(length: int) -> int:
-    """The least length of at least so many, and even, whose prime factors are 2, 3, 5 and 7."""
-    at = length + length % 2
-    while not _is_fast(at):
-        at += 2
-    return at
-
-
-def _is_fast(length: int) -> bool:
-    for factor in _FACTORS:
-        while length % factor == 0:
-            length //= factor
-    return length == 1

@@ -15,7 +15,9 @@ from perf_diagnostics.diagnose.trace.rules.cmp015_kernel_variance import KernelV
 from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import DoubleProducts
 from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import GradientsNotUpdated
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
+from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
 from perf_diagnostics.diagnose.trace.rules.cmp025_logits_of_all_places import LogitsOfAllPlaces
+from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
@@ -81,8 +83,10 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     LogitsOfAllPlaces(),
     IndexedBackward(),
     Sorts(),
+    SlowTransforms(),
     TinyKernels(),
     KernelVariance(),
     GradientsNotUpdated(),
     GradientsInForward(),
+    NodesAgain(),
 )

@@ -11,9 +11,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp017_unused_gradients import UnusedGradients
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.kernels import outermost
 from perf_diagnostics.diagnose.trace.leaves import Leaves
-from perf_diagnostics.diagnose.trace.nodes import Nodes
 from perf_diagnostics.diagnose.trace.rule import share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
@@ -38,7 +36,7 @@ class GradientsNotUpdated:
         update = facts.update_on_host
         if update is None:
             raise NotMeasured("optimizer", "no range of an optimizer lies in the trace")
-        if _nested(nodes):
+        if nodes.nested:
             raise NotMeasured("gradients", "backward passes lie in one another: what they write may be no parameter's")
         leaves = Leaves.of(nodes)
         a_pass, added = leaves.a_pass, leaves.never_cleared(facts.steps.on_host)
@@ -108,9 +106,3 @@ def _summary(a_pass: int, left: int, updated: int | None, least: float, *, told:
         f"{seen} If their layers come one after another, what leads to them takes {percent(least)} of each step at "
         "least."
     )
-
-
-def _nested(nodes: Nodes) -> bool:
-    """Whether nodes call the engine again (checkpoints with ``use_reentrant``): what they detach are leaves, too."""
-    outer, _ = outermost(nodes.launches, nodes.rows)
-    return len(outer) < len(nodes.rows)

@@ -1,0 +1,61 @@
+"""Nodes that a trace's backward passes evaluate again, because the graph was kept (``retain_graph=True``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_diagnostics.diagnose.trace.events import Bool, Kind
+from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.leaves import Leaves
+from perf_diagnostics.diagnose.trace.nodes import Nodes
+
+#: What torch's optimizers do to gradients or parameters, by how their ranges begin: whatever is derived after that is
+#: no sum with what was derived before.
+_OPTIMIZER = "Optimizer."
+
+
+@dataclass(frozen=True, eq=False)
+class KeptGraph:
+    """What backward passes do that an earlier one of the same step has done.
+
+    ``times`` are the evaluations of nodes after their first; ``passes`` how many of the passes have such, ``of`` how
+    many there are; ``added`` says that gradients of parameters are added up in them, so that one pass of the sum of
+    losses gives the same.
+    """
+
+    times: Times
+    passes: int
+    of: int
+    added: bool
+
+    @classmethod
+    def of_steps(cls, nodes: Nodes, windows: Times) -> KeptGraph:
+        """Of the passes that begin in the steps, ``windows``, on the host.
+
+        A node that was derived itself (``create_graph=True``) has to be evaluated again, and no update lies between two
+        evaluations that could be one.
+        """
+        rows = nodes.rows.where(nodes.rows.correlation >= 0)
+        of_pass, of_step = nodes.passes.containing(rows.start_ns), windows.containing(rows.start_ns)
+        chosen = (of_pass >= 0) & (of_step >= 0)
+        rows, of_pass, of_step = rows.where(chosen), of_pass[chosen], of_step[chosen]
+        key = np.stack([rows.name.astype(np.int64), rows.correlation.astype(np.int64), of_step.astype(np.int64)])
+        _, first, number = np.unique(key, axis=1, return_index=True, return_inverse=True)  # the first one by start
+        number = number.ravel()
+        derived = np.bincount(number, weights=nodes.derived[of_pass], minlength=first.size) > 0
+        begins = first[number]
+        again: Bool = (of_pass > of_pass[begins]) & ~derived[number]
+        ranges = nodes.launches.trace.of(Kind.ANNOTATION)
+        ranges = ranges.where(nodes.launches.trace.named(lambda name: name.startswith(_OPTIMIZER))[ranges.name])
+        updates = np.sort(ranges.start_ns)
+        again &= np.searchsorted(updates, rows.start_ns) == np.searchsorted(updates, rows.start_ns[begins])
+        leaves, through = Leaves.of(nodes), np.unique(of_pass[again])
+        every = np.flatnonzero(windows.containing(nodes.passes.start) >= 0)
+        return cls(
+            times=Times.union(rows.start_ns[again], rows.end_ns[again]),
+            passes=through.size,
+            of=every.size,
+            added=bool(np.isin(leaves.of_pass[leaves.added], through).any()),
+        )

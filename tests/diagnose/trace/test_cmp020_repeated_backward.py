@@ -1,0 +1,154 @@
+"""CMP020 in traces: nodes that torch's own profiler shows evaluated in several backward passes of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
+from tests.diagnose.answers import clear, found, missing, number
+from tests.diagnose.trace.builder import ask
+from tests.diagnose.trace.test_nodes_of_torch import X, net, recorded
+
+AGAIN = "backward passes a step through a kept graph"
+
+
+class Tasks:
+    """A body with three heads, and what their losses are."""
+
+    def __init__(self) -> None:
+        self.body, self.heads = net(6), nn.ModuleList(nn.Linear(128, 4) for _ in range(3))
+        self.optimizer = torch.optim.SGD([*self.body.parameters(), *self.heads.parameters()], lr=0.01)
+
+    def losses(self) -> list[torch.Tensor]:
+        out = self.body(X)
+        return [head(out).square().mean() for head in self.heads]
+
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def one_by_one() -> Callable[[], None]:
+    tasks = Tasks()
+
+    def step() -> None:
+        for loss in tasks.losses():
+            loss.backward(retain_graph=True)
+        tasks.update()
+
+    return step
+
+
+def test_the_body_is_gone_through_again_for_each_loss_but_the_first(tmp_path: Path) -> None:
+    finding = found(ask(NodesAgain(), recorded(one_by_one(), tmp_path)))
+    assert number(finding, "backward passes a step").value == 3 and number(finding, AGAIN).value == 2
+    assert finding.severity in (Severity.WARNING, Severity.CRITICAL)
+    share = number(finding, "nodes evaluated again")
+    assert isinstance(share.value, float) and 15 < share.value < 80
+    assert "(loss_a + loss_b).backward()" in finding.remedies[0].says
+
+
+def sum_of_losses() -> Callable[[], None]:
+    tasks = Tasks()
+
+    def step() -> None:
+        torch.stack(tasks.losses()).sum().backward()
+        tasks.update()
+
+    return step
+
+
+def nothing_shared() -> Callable[[], None]:
+    models = [net(4) for _ in range(3)]
+    optimizer = torch.optim.SGD([one for model in models for one in model.parameters()], lr=0.01)
+
+    def step() -> None:
+        for loss in [model(X).square().mean() for model in models]:
+            loss.backward(retain_graph=True)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def accumulated() -> Callable[[], None]:
+    model = net(4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        for part in X.chunk(3):
+            model(part).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def derived_again() -> Callable[[], None]:
+    model = net(4)
+    optimizer, given = torch.optim.SGD(model.parameters(), lr=0.01), X.clone().requires_grad_()
+
+    def step() -> None:
+        loss = model(given).square().mean()
+        (slope,) = torch.autograd.grad(loss, given, create_graph=True)
+        (loss + slope.square().sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+@pytest.mark.parametrize("training", [sum_of_losses, nothing_shared, accumulated, derived_again])
+def test_what_goes_through_each_graph_once_is_well(training: Callable[[], Callable[[], None]], tmp_path: Path) -> None:
+    answer = clear(ask(NodesAgain(), recorded(training(), tmp_path)))
+    assert number(answer, AGAIN).value == 0
+
+
+def test_gradients_that_are_needed_by_themselves_are_no_sum(tmp_path: Path) -> None:
+    """Asked for without writing them, as who weighs the losses by their gradients does; or taken away in between."""
+    tasks = Tasks()
+
+    def asked() -> None:
+        for loss in tasks.losses():
+            torch.autograd.grad(loss, list(tasks.body.parameters()), retain_graph=True)
+        tasks.update()
+
+    def taken() -> None:
+        for loss in tasks.losses():
+            loss.backward(retain_graph=True)
+            for one in tasks.body.parameters():
+                one.grad = None
+        tasks.update()
+
+    for step in (asked, taken):
+        assert "needed by itself" in clear(ask(NodesAgain(), recorded(step, tmp_path))).summary
+
+
+def test_an_update_in_between_makes_them_two_trainings(tmp_path: Path) -> None:
+    body, ahead = net(6), nn.Linear(128, 1)
+    first, second = torch.optim.SGD(body.parameters(), lr=0.0), torch.optim.SGD(ahead.parameters(), lr=0.01)
+
+    def step() -> None:
+        out = ahead(body(X)).square().mean()
+        first.zero_grad()
+        out.backward(retain_graph=True)
+        second.zero_grad()
+        out.backward()
+
+    assert number(clear(ask(NodesAgain(), recorded(step, tmp_path))), AGAIN).value == 0
+
+
+def test_where_passes_lie_in_one_another_nothing_is_said(tmp_path: Path) -> None:
+    model, given = net(2), X.clone().requires_grad_()
+
+    def step() -> None:
+        checkpoint(model, given, use_reentrant=True).square().mean().backward()
+
+    missing(ask(NodesAgain(), recorded(step, tmp_path)))

@@ -36,7 +36,9 @@ def transforms(
 @pytest.mark.parametrize(
     ("took", "severity"), [(50, None), (200, Severity.INFO), (300, Severity.WARNING)]
 )  # of which usually 82 % is won, and surely 44 %: 4, 16 and 25 %; 2, 9 and 13 %
-def test_what_is_won_is_mentioned_and_what_is_surely_won_warned_of(took: float, severity: Severity | None, tmp_path: Path) -> None:
+def test_what_is_won_is_mentioned_and_what_is_surely_won_warned_of(
+    took: float, severity: Severity | None, tmp_path: Path
+) -> None:
     answer = ask(SlowTransforms(), transforms(took).facts(tmp_path))
     if severity is None:
         clear(answer)

@@ -19,7 +19,8 @@ from perf_diagnostics.diagnose.statistics.intervals import Interval, ratio_inter
 from perf_diagnostics.diagnose.wording import percent, percent_between
 from perf_diagnostics.records import ALL_PHASES, Float64, Phase
 
-_BUFFERS = (
+#: Of the trace rule, too.
+BUFFERS = (
     "DistributedDataParallel(…, broadcast_buffers=False) (in a newer torch forward_sync_buffers=False), where the "
     "ranks' buffers need not be alike in each step: otherwise all of them (tables, masks, batch normalisation's "
     "statistics) are sent before each forward."
@@ -125,9 +126,9 @@ def _against_buffers(facts: TrialFacts) -> Remedy:
     size, largest = ask(facts.number, "ddp_buffer_bytes"), ask(facts.number, "ddp_largest_buffer_bytes")
     name = facts.result.facts.get("ddp_largest_buffer")
     if size is None or largest is None or not isinstance(name, str) or size < _LARGE_BYTES:
-        return Remedy(_BUFFERS)
+        return Remedy(BUFFERS)
     most = f", {largest / 1e6:.3g} MB of it {name}" if largest < size else f", {name}"
-    return Remedy(f"{_BUFFERS} Here that is {size / 1e6:.3g} MB{most}.")
+    return Remedy(f"{BUFFERS} Here that is {size / 1e6:.3g} MB{most}.")
 
 
 def _in_most_steps(waits_ns: Float64, ranks: RankFacts) -> Interval:

@@ -24,6 +24,7 @@ from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import Com
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
 from perf_diagnostics.diagnose.trace.rules.com004_rank_imbalance import TakingTurns
+from perf_diagnostics.diagnose.trace.rules.com012_buffers_sent import BuffersSent
 from perf_diagnostics.diagnose.trace.rules.com015_devices_take_turns import DevicesTakeTurns
 from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
 from perf_diagnostics.diagnose.trace.rules.exp006_cold_start import ColdStart
@@ -71,6 +72,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     Straggler(),
     RunsAlone(),
     TakingTurns(),
+    BuffersSent(),
     DevicesTakeTurns(),
     Computing(),
     SinglePrecision(),

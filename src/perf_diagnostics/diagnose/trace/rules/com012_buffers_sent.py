@@ -1,0 +1,114 @@
+"""COM012 for traces: DistributedDataParallel sends its buffers to all ranks before each forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rules.com012_collectives_in_the_loop import BUFFERS, CollectivesInTheLoop
+from perf_diagnostics.diagnose.trace.events import Kind
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.kernels import launched_in, outermost
+from perf_diagnostics.diagnose.trace.rule import claims_of
+from perf_diagnostics.diagnose.wording import percent
+
+#: The range that torch's wrapper leaves around each call (``torch/nn/parallel/distributed.py`` of torch 2.6 to 2.13).
+_WRAPPER = "DistributedDataParallel.forward"
+
+#: What buffers go through before they are sent, all of one type as one piece (``torch/csrc/distributed/c10d/comm.cpp``:
+#: ``broadcast_coalesced``).
+_FLATTENS = "aten::flatten_dense_tensors"
+
+
+@dataclass(frozen=True)
+class BuffersSent:
+    """Before each forward buffers are made one piece, sent, and copied back."""
+
+    code: ClassVar[str] = CollectivesInTheLoop.code
+    name: ClassVar[str] = CollectivesInTheLoop.name
+    family: ClassVar[Family] = CollectivesInTheLoop.family
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    info_share: float = field(
+        default=0.05, metadata=limit("share of the step for sending buffers to mention", "as COM001")
+    )
+    limits: CollectivesInTheLoop = field(default_factory=CollectivesInTheLoop)
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_sound()
+        facts.require_steady()
+        sending = _sending(facts)
+        communicating = facts.split.communicating
+        if facts.on_device:
+            device = facts.trace.device.where(launched_in(facts.launches, sending))
+            sending = Times.union(device.start_ns, device.end_ns)
+        share = facts.share_of(sending)
+        # The wait for a rank that comes late would only move to the next exchange.
+        own = facts.share_of(sending - communicating)
+        number = evidence("sending buffers before forward", share, "%", limit=self.limits.warn_share)
+        levels = (
+            (Severity.INFO, self.info_share),
+            (Severity.WARNING, self.limits.warn_share),
+            (Severity.CRITICAL, self.limits.critical_share),
+        )
+        level = grade(share, levels)
+        if level is None:
+            return cleared(self, f"sending buffers before forward takes {percent(share.value)} of a step", number)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity,
+            summary=f"DistributedDataParallel sends the model's buffers from one rank to all before each forward: to "
+            f"make them one piece, send it and copy it back takes {percent(share.value)} of each step.",
+            scope=facts.label,
+            evidence=(number, Evidence(metric="of it no communication", value=own.value * 100, unit="%")),
+            remedies=(
+                Remedy(BUFFERS),
+                Remedy(
+                    "What never changes need be no buffer: a plain attribute is not sent (but does not move with the "
+                    "model to a device, and is not saved)."
+                ),
+            ),
+            recoverable=recoverable(Interval(share.value, own.value, share.high, share.n), self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=claims_of(facts, sending),
+        )
+
+
+def _sending(facts: TraceFacts) -> Times:
+    """From the first buffers that are made one piece in a call of the wrapper to its last operator without a graph that
+    comes before the model's own.
+
+    Raises:
+        NotApplicable: no such call is in the trace, or none sends any.
+    """
+    trace = facts.trace
+    annotations = trace.of(Kind.ANNOTATION)
+    calls = annotations.where(trace.named(lambda name: name == _WRAPPER)[annotations.name])
+    operators = trace.of(Kind.OPERATOR)
+    rows, _ = outermost(facts.launches, operators)
+    around = Times.union(calls.start_ns, calls.end_ns)
+    rows = rows.where((around.containing(rows.start_ns) >= 0) & facts.launches.on_training_threads(rows))
+    flattens = trace.named(lambda name: name == _FLATTENS)[rows.name]
+    if not flattens.any():
+        raise NotApplicable("buffers", "no call of DistributedDataParallel in the trace sends buffers")
+    of_call = around.containing(rows.start_ns)
+    start, end = [], []
+    for call in np.unique(of_call[flattens]).tolist():
+        mine = np.flatnonzero(of_call == call)
+        mine = mine[np.argsort(rows.start_ns[mine], kind="stable")]
+        first = int(np.argmax(flattens[mine]))
+        own = np.append(rows.correlation[mine] >= 0, True)  # under no_grad() operators have no number
+        last = int(np.argmax(own)) - 1
+        if last >= first:
+            start.append(rows.start_ns[mine[first]])
+            end.append(rows.end_ns[mine[last]])
+    return Times.union(np.array(start, np.int64), np.array(end, np.int64))

@@ -430,6 +430,23 @@ def test_a_loop_is_known_by_operators_that_are_called_equally_often(loops: bool,
     assert answer.recoverable is not None and "index_add_" in answer.remedies[0].says
 
 
+def test_a_weight_that_is_made_anew_in_each_round_has_advice_of_its_own(tmp_path: Path) -> None:
+    cell, last = nn.utils.parametrizations.orthogonal(nn.Linear(32, 32), "weight", "matrix_exp"), nn.Linear(32, 1)
+    optimizer = torch.optim.SGD([*cell.parameters(), *last.parameters()], lr=0.01, fused=True)
+
+    def step() -> None:
+        state = X[:, :32]
+        for _ in range(20):
+            state = torch.tanh(cell(state))
+        last(state).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    answer = ask(ManySmallCalls(warn_share=1.0, loop_share=0.001, repeats=1), recorded(step, tmp_path))
+    assert isinstance(answer, Finding)
+    assert "parametrize.cached()" in answer.remedies[0].says
+
+
 def test_layers_that_are_called_equally_often_are_no_loop(tmp_path: Path) -> None:
     model = net(20)
     facts = recorded(training(model, torch.optim.SGD(model.parameters(), lr=0.01, fused=True)), tmp_path)

@@ -165,7 +165,7 @@ class ManySmallCalls:
                 Evidence(metric="operators of the loop in forward, a step", value=loop.calls, n=len(facts.steps)),
                 *numbers,
             ),
-            remedies=(AT_ONCE,),
+            remedies=(_OF_WEIGHTS, AT_ONCE) if _OF_A_WEIGHT.intersection(loop.names) else (AT_ONCE,),
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
             claims={
@@ -215,6 +215,17 @@ class ManySmallCalls:
             claims=by_phase,
         )
 
+
+#: What parametrizations of a weight call (``torch/nn/utils/parametrizations.py`` of torch 2.13): orthogonal, and by the
+#: norm of its rows.
+_OF_A_WEIGHT = frozenset(
+    ("aten::matrix_exp", "aten::linalg_matrix_exp", "aten::linalg_householder_product", "aten::_weight_norm_interface")
+)
+
+_OF_WEIGHTS = Remedy(
+    "If a weight is made of others in each round (an orthogonal or normalised one): make it once a forward, in with "
+    "torch.nn.utils.parametrize.cached(): around the loop, or as a variable before it. The numbers are the same."
+)
 
 _WHOLE_SEQUENCE = Remedy(
     "Call torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN once on the whole sequence in place of a cell at each time step: "

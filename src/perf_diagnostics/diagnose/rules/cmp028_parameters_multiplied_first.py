@@ -13,11 +13,12 @@ from perf_diagnostics.diagnose.rule import Answer, limit
 from perf_diagnostics.diagnose.rule_parts.needless_work import and_more, answer, of_the_step
 from perf_diagnostics.diagnose.wording import counted
 
-_ORDER = Remedy(
+#: The first two are of the trace rule, too.
+ORDER = Remedy(
     "Multiply the batch with one factor after the other: (x @ A.T) @ B.T in place of x @ (B @ A).T; beside a weight, "
     "base(x) + scale * (x @ A.T) @ B.T in place of a merged weight. It is the same but for rounding."
 )
-_MERGE = Remedy("If these factors are not trained: multiply them once, before the training, and keep the product.")
+MERGE = Remedy("If these factors are not trained: multiply them once, before the training, and keep the product.")
 _ROWS = Remedy("If rows of the product are looked up: look up the rows of its first factor, and multiply those.")
 
 
@@ -60,7 +61,7 @@ class ParametersMultipliedFirst:
             facts,
             found,
             _summary(found) if found else "",
-            (_ORDER, _MERGE, _ROWS),
+            (ORDER, MERGE, _ROWS),
             metric="multiplying parameters first",
             levels=(self.info_share, self.warn_share),
             clear="no parameters are multiplied with each other where the other order would take considerably less",

@@ -29,6 +29,10 @@ CROSS_ENTROPY = (
     *("aten::nll_loss_forward", "aten::nll_loss_backward"),
 )
 
+#: What a weight goes through that is made of others, number by number, and what normalises it.
+BY_NUMBER = ("aten::mul", "aten::add")
+NORMS = ("aten::linalg_vector_norm", "aten::norm")
+
 #: Attention by its query, key and value, a mask, the part to drop, and whether it is causal.
 ATTENTION = "aten::scaled_dot_product_attention"
 
@@ -39,7 +43,12 @@ TRANSFORMS = ("aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r")
 COMMUNICATION = "record_param_comms"
 
 #: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
-SHAPED = frozenset((*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, ATTENTION, COMMUNICATION))
+SHAPED = frozenset(
+    (
+        *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS),
+        *(ATTENTION, COMMUNICATION),
+    )
+)
 
 #: … and of which the arguments that are no tensors are kept as well.
 _WITH_NUMBERS = frozenset((*TRANSFORMS, ATTENTION))

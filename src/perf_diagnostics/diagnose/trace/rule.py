@@ -10,9 +10,10 @@ from perf_diagnostics.diagnose.rule import Answer, Grade, Named, evidence
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.breakdown import Part
+from perf_diagnostics.diagnose.trace.events import Events
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
-from perf_diagnostics.diagnose.trace.kernels import launched_in
+from perf_diagnostics.diagnose.trace.kernels import launched_in, of_device, outermost
 
 
 class TraceRule(Named, Protocol):
@@ -105,6 +106,14 @@ def share_of_work(facts: TraceFacts, times: Times) -> Interval:
     if facts.on_device:
         return of_the_step(facts, facts.part_of_computing(launched_in(facts.launches, times)))
     return facts.share_of(times)
+
+
+def share_of_operators(facts: TraceFacts, rows: Events) -> Interval:
+    """The share of the step that operators take; on a device that of what they launch computes."""
+    if not facts.on_device:
+        return facts.share_of(Times.union(rows.start_ns, rows.end_ns))
+    _, owner = outermost(facts.launches, rows)
+    return of_the_step(facts, facts.part_of_computing(of_device(facts.launches, owner) >= 0))
 
 
 def claims_of(facts: TraceFacts, times: Times) -> dict[str, float]:

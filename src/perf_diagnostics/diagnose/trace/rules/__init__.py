@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import Gradie
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
 from perf_diagnostics.diagnose.trace.rules.cmp025_logits_of_all_places import LogitsOfAllPlaces
+from perf_diagnostics.diagnose.trace.rules.cmp028_merged_weights import WeightsMerged
 from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
@@ -83,6 +84,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     WaveQuantisation(),
     LayoutChanges(),
     LogitsOfAllPlaces(),
+    WeightsMerged(),
     IndexedBackward(),
     Sorts(),
     SlowTransforms(),

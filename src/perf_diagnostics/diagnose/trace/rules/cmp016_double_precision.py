@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.rules.cmp016_double_precision import IN_SINGLE, D
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, PRODUCTS
+from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, PRODUCTS, Inputs
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.wording import percent
 
@@ -48,7 +48,7 @@ class DoubleProducts:
         tells = (operators.told >= 0) & ~trace.named(lambda name: name == COMMUNICATION)[operators.name]
         operators = operators.where(tells & facts.launches.on_training_threads(operators))
         multiplies = trace.named(lambda name: name in PRODUCTS)[operators.name]
-        double = np.array([any(_DOUBLE in kind.lower() for kind in one.types) for one in trace.inputs], dtype=np.bool_)
+        double = np.array([_of_doubles(one) for one in trace.inputs], dtype=np.bool_)
         wide = double[operators.told]
         if not multiplies.any() and not wide.any():
             raise NotMeasured("operators", "the trace does not tell what products multiply: record_shapes=True does")
@@ -85,3 +85,9 @@ class DoubleProducts:
             recoverable=recoverable(gone, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, thin=facts.thin),
         )
+
+
+def _of_doubles(inputs: Inputs) -> bool:
+    """Whether any tensor has numbers of 64 bits: one number, whose sizes are empty, makes nothing else one of them."""
+    sizes = inputs.sizes or ((1,),) * len(inputs.types)
+    return any(_DOUBLE in kind.lower() and size for kind, size in zip(inputs.types, sizes, strict=False))

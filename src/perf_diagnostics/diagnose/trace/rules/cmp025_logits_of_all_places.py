@@ -12,9 +12,7 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.rules.cmp025_rows_without_gradient import SELECT, RowsWithoutGradient
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.heads import Head, head_of
-from perf_diagnostics.diagnose.trace.intervals import Times
-from perf_diagnostics.diagnose.trace.kernels import of_device, outermost
-from perf_diagnostics.diagnose.trace.rule import of_the_step
+from perf_diagnostics.diagnose.trace.rule import share_of_operators
 from perf_diagnostics.diagnose.wording import percent
 
 #: A model that sees its tokens is asked for those that are hidden: 15 % of them in BERT (Devlin and others, NAACL
@@ -48,7 +46,7 @@ class LogitsOfAllPlaces:
         head = head_of(facts)
         if head is None:
             return cleared(self, "no layer over many classes has a loss at each place of a sequence")
-        share = _share(facts, head)
+        share = share_of_operators(facts, head.rows)
         number = evidence("logits, their loss and their backward", share, "%", limit=self.head_share)
         if share.value < self.head_share:
             return cleared(self, f"logits of all places, and their loss, take {percent(share.value)} of a step", number)
@@ -66,14 +64,6 @@ class LogitsOfAllPlaces:
             recoverable=recoverable(goes, self.family) if hidden else None,
             confidence=confidence(Tier.SHARE, sure=False, coverage=facts.coverage, thin=facts.thin),
         )
-
-
-def _share(facts: TraceFacts, head: Head) -> Interval:
-    """The share of the step that the head takes; on a device that of what its operators launch."""
-    if not facts.on_device:
-        return facts.share_of(Times.union(head.rows.start_ns, head.rows.end_ns))
-    _, owner = outermost(facts.launches, head.rows)
-    return of_the_step(facts, facts.part_of_computing(of_device(facts.launches, owner) >= 0))
 
 
 def _summary(head: Head, share: float) -> str:

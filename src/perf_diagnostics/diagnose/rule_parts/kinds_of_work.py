@@ -77,8 +77,8 @@ _SAVING = KindOfWork(
         "pytorch_lightning.callbacks.model_checkpoint",
     ),
     Remedy(
-        "Save less often and only what is needed, or in the background: copy the state, and let a thread write it. Of a "
-        "tensor that is a part of a larger one torch.save writes the whole: .clone() it first."
+        "Save less often and only what is needed, or in the background: copy the state, and let a thread write it. Of "
+        "a tensor that is a part of a larger one torch.save writes the whole: .clone() it first."
     ),
 )
 _LOGGING = KindOfWork(

@@ -1,4 +1,4 @@
-"""CMP020 in traces: nodes that torch's own profiler shows evaluated in several backward passes of one step."""
+"""CMP020 and CMP042 in traces: nodes that torch's own profiler shows evaluated in several backward passes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
+from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
 from tests.diagnose.answers import clear, found, missing, number
 from tests.diagnose.trace.builder import ask
 from tests.diagnose.trace.test_nodes_of_torch import X, net, recorded
@@ -143,6 +144,32 @@ def test_an_update_in_between_makes_them_two_trainings(tmp_path: Path) -> None:
         out.backward()
 
     assert number(clear(ask(NodesAgain(), recorded(step, tmp_path))), AGAIN).value == 0
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_state_that_keeps_its_graph_brings_earlier_steps_along(detached: bool, tmp_path: Path) -> None:
+    cell = nn.RNNCell(128, 128)
+    optimizer, state = torch.optim.SGD(cell.parameters(), lr=0.0), torch.zeros(64, 128)
+
+    def step() -> None:
+        nonlocal state
+        for _ in range(10):
+            state = cell(X, state)
+        state.square().mean().backward(retain_graph=not detached)
+        if detached:
+            state = state.detach()
+        # An update in place would end it with an error: the graph needs the weights as they were.
+        optimizer.zero_grad()
+
+    facts = recorded(step, tmp_path)
+    within = clear(ask(NodesAgain(), facts))
+    assert number(within, AGAIN).value == 0
+    answer = ask(NodesOfEarlierSteps(), facts)
+    if detached:
+        assert number(clear(answer), "nodes that an earlier step evaluated").value == 0
+    else:
+        finding = found(answer)
+        assert finding.severity is Severity.WARNING and "detach" in finding.remedies[0].says
 
 
 def test_where_passes_lie_in_one_another_nothing_is_said(tmp_path: Path) -> None:

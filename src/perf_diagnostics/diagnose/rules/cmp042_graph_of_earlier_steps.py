@@ -13,7 +13,8 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import counted
 
-_REMEDIES = (
+#: Of the trace rule, too.
+REMEDIES = (
     Remedy(
         "Keep what later steps read without its graph: append(x.detach()), state = state.detach(), loss.item() for a "
         "sum of losses. Then backward needs no retain_graph=True."
@@ -67,7 +68,7 @@ class GraphOfEarlierSteps:
             what=f"going on through the graphs of earlier steps in backward{at_line(first.place, with_text=True)}: "
             f"{counted(first.calls, 'operator')} of {counted(nodes, 'node')} that were there before the step",
             evidence=(Evidence(metric="nodes from before the step", value=nodes),),
-            remedies=_REMEDIES,
+            remedies=REMEDIES,
             needless=1.0,
         )
         return answer(self, facts, found, told, levels=(self.info_share, self.warn_share))

@@ -18,13 +18,15 @@ _OPTIMIZER = "Optimizer."
 
 @dataclass(frozen=True, eq=False)
 class KeptGraph:
-    """What backward passes do that an earlier one of the same step has done.
+    """What backward passes do that an earlier one has done, where the graph was not derived itself.
 
-    ``times`` are the evaluations of nodes after their first; ``passes`` how many of the passes have such, ``of`` how
+    ``earlier`` are evaluations of nodes that a pass of an earlier step had evaluated. Within one step ``times`` are the
+    evaluations of nodes after their first; ``passes`` how many of the passes have such, ``of`` how
     many there are; ``added`` says that gradients of parameters are added up in them, so that one pass of the sum of
     losses gives the same.
     """
 
+    earlier: Times
     times: Times
     passes: int
     of: int
@@ -41,12 +43,20 @@ class KeptGraph:
         of_pass, of_step = nodes.passes.containing(rows.start_ns), windows.containing(rows.start_ns)
         chosen = (of_pass >= 0) & (of_step >= 0)
         rows, of_pass, of_step = rows.where(chosen), of_pass[chosen], of_step[chosen]
-        key = np.stack([rows.name.astype(np.int64), rows.correlation.astype(np.int64), of_step.astype(np.int64)])
-        _, first, number = np.unique(key, axis=1, return_index=True, return_inverse=True)  # the first one by start
+        _, first, number = np.unique(
+            np.stack([rows.name.astype(np.int64), rows.correlation]), axis=1, return_index=True, return_inverse=True
+        )  # the first one by start
         number = number.ravel()
-        derived = np.bincount(number, weights=nodes.derived[of_pass], minlength=first.size) > 0
-        begins = first[number]
-        again: Bool = (of_pass > of_pass[begins]) & ~derived[number]
+        plain = np.bincount(number, weights=nodes.derived[of_pass], minlength=first.size)[number] == 0
+        earlier: Bool = plain & (of_step > of_step[first[number]])
+        recorded = nodes.others.correlation[nodes.others.correlation >= 0]
+        if earlier.any() and recorded.size:
+            # Then those of the first step are, too, that were there before anything was recorded.
+            earlier |= plain & (rows.correlation < recorded.min())
+        # … and the first one in its own step.
+        _, first, number = np.unique(np.stack([number, of_step]), axis=1, return_index=True, return_inverse=True)
+        begins = first[number.ravel()]
+        again: Bool = plain & (of_pass > of_pass[begins])
         ranges = nodes.launches.trace.of(Kind.ANNOTATION)
         ranges = ranges.where(nodes.launches.trace.named(lambda name: name.startswith(_OPTIMIZER))[ranges.name])
         updates = np.sort(ranges.start_ns)
@@ -54,6 +64,7 @@ class KeptGraph:
         leaves, through = Leaves.of(nodes), np.unique(of_pass[again])
         every = np.flatnonzero(windows.containing(nodes.passes.start) >= 0)
         return cls(
+            earlier=Times.union(rows.start_ns[earlier], rows.end_ns[earlier]),
             times=Times.union(rows.start_ns[again], rows.end_ns[again]),
             passes=through.size,
             of=every.size,

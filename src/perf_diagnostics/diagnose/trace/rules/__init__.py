@@ -18,6 +18,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import Gr
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
 from perf_diagnostics.diagnose.trace.rules.cmp025_logits_of_all_places import LogitsOfAllPlaces
 from perf_diagnostics.diagnose.trace.rules.cmp028_merged_weights import WeightsMerged
+from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
 from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
@@ -93,4 +94,5 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     GradientsNotUpdated(),
     GradientsInForward(),
     NodesAgain(),
+    NodesOfEarlierSteps(),
 )

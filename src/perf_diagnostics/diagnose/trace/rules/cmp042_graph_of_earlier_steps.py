@@ -1,0 +1,54 @@
+"""CMP042 for traces: backward passes that go through nodes which a pass of an earlier step has been through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from perf_diagnostics.diagnose.facts.facts import NotMeasured
+from perf_diagnostics.diagnose.finding import Family, Finding, Severity
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
+from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rules.cmp042_graph_of_earlier_steps import REMEDIES, GraphOfEarlierSteps
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.kept_graphs import KeptGraph
+from perf_diagnostics.diagnose.trace.rule import claims_of, share_of_work
+from perf_diagnostics.diagnose.wording import percent
+
+
+@dataclass(frozen=True)
+class NodesOfEarlierSteps:
+    """Nodes are evaluated again in the backward passes of later steps."""
+
+    code: ClassVar[str] = GraphOfEarlierSteps.code
+    name: ClassVar[str] = GraphOfEarlierSteps.name
+    family: ClassVar[Family] = GraphOfEarlierSteps.family
+    looks_at: ClassVar[Literal["trace"]] = "trace"
+
+    limits: GraphOfEarlierSteps = field(default_factory=GraphOfEarlierSteps)
+
+    def check(self, facts: TraceFacts) -> Answer:
+        facts.require_steady()
+        nodes = facts.require_nodes()
+        if nodes.nested:
+            raise NotMeasured("backwards", "backward passes lie in one another: what they evaluate has numbers twice")
+        earlier = KeptGraph.of_steps(nodes, facts.steps.on_host).earlier
+        share = share_of_work(facts, earlier)
+        number = evidence("nodes that an earlier step evaluated", share, "%", limit=self.limits.warn_share)
+        level = grade(share, ((Severity.INFO, self.limits.info_share), (Severity.WARNING, self.limits.warn_share)))
+        if level is None:
+            return cleared(self, f"{percent(share.value)} of a step goes through graphs of earlier steps", number)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=level.severity,
+            summary=f"{percent(share.value)} of each step goes on through the graphs of earlier steps: backward "
+            "evaluates nodes that the backward of a step before has evaluated (retain_graph=True).",
+            scope=facts.label,
+            evidence=(number,),
+            remedies=REMEDIES,
+            recoverable=recoverable(share, self.family),
+            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            claims=claims_of(facts, earlier) if not facts.on_device else {},
+        )

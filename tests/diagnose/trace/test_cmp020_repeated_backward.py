@@ -48,7 +48,7 @@ def one_by_one() -> Callable[[], None]:
 
 
 def test_the_body_is_gone_through_again_for_each_loss_but_the_first(tmp_path: Path) -> None:
-    finding = found(ask(NodesAgain(), recorded(one_by_one(), tmp_path)))
+    finding = found(ask(NodesAgain(), recorded(one_by_one(), tmp_path, steps=8)))
     assert number(finding, "backward passes a step").value == 3 and number(finding, AGAIN).value == 2
     assert finding.severity in (Severity.WARNING, Severity.CRITICAL)
     share = number(finding, "nodes evaluated again")
@@ -161,7 +161,7 @@ def test_a_state_that_keeps_its_graph_brings_earlier_steps_along(detached: bool,
         # An update in place would end it with an error: the graph needs the weights as they were.
         optimizer.zero_grad()
 
-    facts = recorded(step, tmp_path)
+    facts = recorded(step, tmp_path, steps=8)
     within = clear(ask(NodesAgain(), facts))
     assert number(within, AGAIN).value == 0
     answer = ask(NodesOfEarlierSteps(), facts)

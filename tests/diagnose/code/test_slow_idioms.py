@@ -66,6 +66,9 @@ SLOW = [
     ("window-by-copies", "self.queue = torch.cat([self.queue, k])[-n:].contiguous()", {"of_queue": "window"}, ""),
     ("window-by-copies", "self.queue = torch.cat((self.queue[len(k):], k), dim=0)", {"of_queue": "window"}, ""),
     ("window-by-copies", "last = np.roll(last, -1, axis=0)", {"last": "window"}, "numpy.roll"),
+    ("unique-rows", "u, inverse = torch.unique(cells, dim=0, return_inverse=True)", {}, "torch._jit_internal.fn"),
+    ("unique-rows", "u = np.unique(cells, axis=0)", {}, "numpy.lib._arraysetops_impl.unique"),
+    ("unique-rows", "u = cells.unique(dim=0)", {}, ""),
     ("choice-without-replacement", "i = np.random.choice(n, 64, replace=False)", {}, ""),
     ("choice-by-weights", "i = rng.choice(n, 64, p=self.weights)", {}, ""),
     ("choice-by-weights", "random.choices(items, weights=w, k=4)", {}, "random.Random.choices"),
@@ -140,6 +143,8 @@ def test_every_idiom_that_is_known_has_a_line_here() -> None:
         ("x = torch.cat([x, y])[:4]", {}, ""),
         ("both = torch.cat([x, y])", {}, ""),
         ("x = torch.cat([x, skip], dim=1)", {}, ""),  # of an x that is new each time
+        ("u = torch.unique(key)", {}, ""),
+        ("u = np.unique(key, axis=None)", {}, "numpy.lib._arraysetops_impl.unique"),
         ("i = np.random.choice(n, 64)", {}, ""),
         ("i = rng.choice(n, 64, replace=False)", {}, ""),
         ("i = torch.randperm(n)", {}, ""),

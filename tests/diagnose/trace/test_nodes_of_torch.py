@@ -375,6 +375,19 @@ def test_a_loop_outside_of_the_phases_is_told_with_its_pauses_and_where_stacks_w
     assert not at_once.remedies[0].says.startswith("Do it for all at once")
 
 
+def test_unique_rows_have_advice_of_their_own(tmp_path: Path) -> None:
+    model, cells = net(), torch.randint(64, (20_000, 4))
+    train = training(model, torch.optim.SGD(model.parameters(), lr=0.01))
+
+    def step() -> None:
+        torch.unique(cells, dim=0)
+        train()
+
+    finding = ask(OperatorsOutsidePhases(), recorded(step, tmp_path))
+    assert isinstance(finding, Finding)
+    assert "aten::unique_dim" in finding.summary and "one number of each row" in finding.remedies[0].says
+
+
 def test_a_frozen_body_is_a_part_of_the_forward(tmp_path: Path) -> None:
     """With gradients on: its operators make no nodes, for nothing in it is trained."""
     body, head = net(6).requires_grad_(False), nn.Linear(128, 1)

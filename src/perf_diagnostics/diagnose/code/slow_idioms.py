@@ -28,6 +28,13 @@ LEAST_SHARE = 0.05
 #: The name of the idiom that works through tensors or arrays number by number.
 NUMBER_BY_NUMBER = "number-by-number"
 
+#: Rows of which the different ones are asked for: 20,000 of four numbers took 70 ms by torch.unique(dim=0), 26 by
+#: numpy.unique(axis=0), and 2 by numbers that stand for them (two threads). Also what a trace is told.
+ONE_NUMBER_A_ROW = (
+    "make one number of each row first, key = (x[:, 0] * n + x[:, 1]) * n + x[:, 2] with n above all of them, and ask "
+    "for the unique ones of these"
+)
+
 #: The name of the idiom that copies all of what it keeps to put in what is new.
 WINDOW_BY_COPIES = "window-by-copies"
 
@@ -193,6 +200,11 @@ def _argument(call: ast.Call, name: str) -> ast.expr | None:
     return next((one.value for one in call.keywords if one.arg == name), None)
 
 
+def _none(tree: ast.expr | None) -> bool:
+    """Whether an argument is left out, or None."""
+    return tree is None or (isinstance(tree, ast.Constant) and tree.value is None)
+
+
 def _false(tree: ast.expr | None) -> bool:
     return isinstance(tree, ast.Constant) and tree.value is False
 
@@ -323,6 +335,14 @@ def _choice_by_weights(node: _Node) -> str:
     call = _call(node.tree, "choices", of=("random",))
     weighed = call is not None and (_argument(call, "weights") is not None or len(call.args) > 1)
     return "random.choices(…, weights=…)" if weighed else ""
+
+
+def _unique_rows(node: _Node) -> str:
+    call = _call(node.tree, "unique")
+    if call is None:
+        return ""
+    along = next((name for name in ("dim", "axis") if not _none(_argument(call, name))), "")
+    return f"{ast.unparse(call.func)}(…, {along}=…)" if along else ""
 
 
 def _cut_permutation(node: _Node) -> str:
@@ -624,6 +644,14 @@ _KNOWN = (
         "keep their cumulative sum while they do not change and look up np.searchsorted(sums, rng.random(size) * "
         "sums[-1]) (9 µs), or use random.choices(cum_weights=…); weights that do change belong into a sum tree",
         inside=r"random\.|numpy\.",
+    ),
+    _Known(
+        "unique-rows",
+        _unique_rows,
+        "{} compares whole rows with each other (70 ms for 20,000 rows of 4, with axis= 26; one number a row takes 2)",
+        ONE_NUMBER_A_ROW,
+        inside=r"torch\.|numpy\.",
+        of_models=False,
     ),
     _Known(
         "cut-permutation",

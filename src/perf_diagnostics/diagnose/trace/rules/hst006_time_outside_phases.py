@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from perf_diagnostics.diagnose.code.slow_idioms import ONE_NUMBER_A_ROW
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
@@ -28,6 +29,10 @@ _MOST_NAMED, _MOST_FUNCTIONS = 4, 2
 
 #: Up to so many ns between two of them the interpreter runs, on its way to the next (as HST011 takes pauses).
 _PAUSE_NS = 1_000_000
+
+#: torch.unique(dim=…), forward of all.
+_UNIQUE_ROWS = "aten::unique_dim"
+_UNIQUE = Remedy(f"Where torch.unique looks for different rows (dim=0): {ONE_NUMBER_A_ROW}.")
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class OperatorsOutsidePhases:
         if share.value < self.info_share:
             says = f"operators outside of forward, backward and update take {percent(share.value)} of a step"
             return cleared(self, says, number)
+        most = _most(facts, rows)
         at = f", in {listing(functions)}" if (functions := _functions(facts, times)) else ""
         return Finding(
             code=self.code,
@@ -83,10 +89,11 @@ class OperatorsOutsidePhases:
             summary=f"{percent(share.value)} of each step goes into {mean_count(many)} {'small ' if loops else ''}"
             "operators that belong neither to forward and backward nor to the update"
             f"{', and the pauses between them' if loops else ''}, {_where(phases, rows)}{at}: "
-            f"{listing(_most(facts, rows))}{': a loop in Python' if loops else ''}.",
+            f"{listing(most)}{': a loop in Python' if loops else ''}.",
             scope=facts.label,
             evidence=(number,),
             remedies=(
+                *((_UNIQUE,) if any(name.startswith(_UNIQUE_ROWS) for name in most) else ()),
                 *((AT_ONCE,) if loops else ()),
                 Remedy(
                     "Averages of parameters, and norms of gradients: all tensors at once (torch._foreach_lerp_, "

@@ -129,7 +129,7 @@ def test_gradients_that_are_needed_by_themselves_are_no_sum(tmp_path: Path) -> N
         tasks.update()
 
     for step in (asked, taken):
-        assert "needed by itself" in clear(ask(NodesAgain(), recorded(step, tmp_path))).summary
+        assert "needed by itself" in clear(ask(NodesAgain(), recorded(step, tmp_path, steps=8))).summary
 
 
 def test_an_update_in_between_makes_them_two_trainings(tmp_path: Path) -> None:

@@ -455,9 +455,10 @@ def test_a_weight_that_is_made_anew_in_each_round_has_advice_of_its_own(tmp_path
         optimizer.step()
         optimizer.zero_grad()
 
-    answer = ask(ManySmallCalls(warn_share=1.0, loop_share=0.001, repeats=1), recorded(step, tmp_path))
+    answer = ask(ManySmallCalls(warn_share=1.0, loop_share=0.001, repeats=1), recorded(step, tmp_path, stack=True))
     assert isinstance(answer, Finding)
     assert "parametrize.cached()" in answer.remedies[0].says
+    assert "test_nodes_of_torch.py" in answer.summary and "(step)" in answer.summary
 
 
 def test_layers_that_are_called_equally_often_are_no_loop(tmp_path: Path) -> None:

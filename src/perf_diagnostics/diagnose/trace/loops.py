@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Bool
+from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.diagnose.trace.nodes import GRADIENT
 from perf_diagnostics.diagnose.trace.operators import Operators
@@ -28,7 +29,7 @@ class Loop:
 
     ``names`` are those with the most time first, ``calls`` all of its operators of forward in a step; ``forward_ns``
     and ``backward_ns``, of one value a step, are the time of these and of the nodes that backward evaluates as often,
-    with the pauses in between.
+    with the pauses in between; ``times`` are those of its operators in forward.
     """
 
     rounds: float
@@ -36,6 +37,7 @@ class Loop:
     calls: float
     forward_ns: Int64
     backward_ns: Int64
+    times: Times
 
     @staticmethod
     def of(operators: Operators) -> Loop | None:
@@ -69,6 +71,7 @@ class Loop:
             calls=float(np.count_nonzero(mine)) / steps,
             forward_ns=operators.time_in(mine) + _pauses(operators, "forward", mine),
             backward_ns=operators.time_in(derived) + _pauses(operators, "backward", derived),
+            times=Times.union(operators.rows.start_ns[mine], operators.rows.end_ns[mine]),
         )
 
 

@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import BY_NUMBER, LAYERS, NORMS, Sizes
+from perf_diagnostics.diagnose.trace.intervals import Times
 
 _PRODUCT = ("aten::mm",)
 
@@ -38,6 +39,11 @@ class MergedWeights:
     inner: int
     batch_rows: int
     other_order: float
+
+    @property
+    def times(self) -> Times:
+        """When the weights were made, and their gradients went back to the factors."""
+        return Times.union(self.rows.start_ns, self.rows.end_ns)
 
 
 def merged_weights(facts: TraceFacts) -> MergedWeights | None:

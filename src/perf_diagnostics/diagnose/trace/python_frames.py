@@ -14,7 +14,11 @@ import numpy as np
 from perf_diagnostics.diagnose.trace.events import Events
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.wording import listing
 from perf_diagnostics.records import Int64
+
+#: So many functions are named, those with at least half of the time of the first.
+_MOST_NAMED = 2
 
 _FRAME = re.compile(r"^(?P<file>[^<>]*\.py|<stdin>|<ipython-input-[^>]*>)\((?P<line>\d+)\): (?P<function>.+)$")
 
@@ -50,6 +54,16 @@ def own_functions(facts: TraceFacts, times: Times) -> tuple[tuple[str, int], ...
         for index, ns in zip(name.tolist(), spent.tolist(), strict=True):
             total[named[index]] = total.get(named[index], 0) + ns
     return tuple(sorted(((name, ns) for name, ns in total.items() if ns), key=lambda one: -one[1]))
+
+
+def in_functions(facts: TraceFacts, times: Times) -> str:
+    """The functions in which most of ``times`` was, as the end of a sentence: ", in net.py:12 (forward)".
+
+    Of backward passes, which belong to whoever calls ``backward()``, nothing is told; nor without Python's stack.
+    """
+    found = own_functions(facts, times if facts.nodes is None else times - facts.nodes.passes)
+    names = [name for name, ns in found if ns >= found[0][1] / 2][:_MOST_NAMED]
+    return f", in {listing(names)}" if names else ""
 
 
 def _own(name: str) -> str:

@@ -16,8 +16,8 @@ from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import Double
 from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import GradientsNotUpdated
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
-from perf_diagnostics.diagnose.trace.rules.cmp025_logits_of_all_places import LogitsOfAllPlaces
-from perf_diagnostics.diagnose.trace.rules.cmp028_merged_weights import WeightsMerged
+from perf_diagnostics.diagnose.trace.rules.cmp025_rows_without_gradient import LogitsOfAllPlaces
+from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
 from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
@@ -26,7 +26,7 @@ from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import Com
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
 from perf_diagnostics.diagnose.trace.rules.com004_rank_imbalance import TakingTurns
-from perf_diagnostics.diagnose.trace.rules.com012_buffers_sent import BuffersSent
+from perf_diagnostics.diagnose.trace.rules.com012_collectives_in_the_loop import BuffersSent
 from perf_diagnostics.diagnose.trace.rules.com015_devices_take_turns import DevicesTakeTurns
 from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
 from perf_diagnostics.diagnose.trace.rules.exp006_cold_start import ColdStart

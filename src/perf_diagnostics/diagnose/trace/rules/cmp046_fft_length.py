@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.events import Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import TRANSFORMS, Inputs
 from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.wording import counted, percent
 from perf_diagnostics.prime_factors import LARGEST_FAST, fast_length, largest_factor
 
@@ -56,7 +57,8 @@ class SlowTransforms:
         lengths = np.array([_length(inputs) for inputs in trace.inputs])
         slow = np.array([largest_factor(length) > LARGEST_FAST for length in lengths.tolist()], np.bool_)
         rows = operators.where(slow[operators.told])
-        share = facts.share_of(Times.union(rows.start_ns, rows.end_ns))
+        times = Times.union(rows.start_ns, rows.end_ns)
+        share = facts.share_of(times)
         saved = Interval(_USUAL * share.value, _LEAST * share.value, _MOST * share.value, len(facts.steps))
         number = evidence("transforms of slow lengths", share, "%", limit=self.limits.info_share)
         levels = (Severity.INFO, self.limits.info_share), (Severity.WARNING, self.limits.warn_share)
@@ -71,7 +73,7 @@ class SlowTransforms:
             severity=level.severity,
             summary=f"{percent(share.value)} of each step goes into Fourier transforms of "
             f"{_lengths(dearest, len(others))}, which libraries do the slow way; {fast_length(dearest):,} has small "
-            "factors alone.",
+            f"factors alone{in_functions(facts, times)}.",
             scope=facts.label,
             evidence=(
                 number,

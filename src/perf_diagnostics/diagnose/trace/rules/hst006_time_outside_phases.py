@@ -19,13 +19,13 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import launched_in
 from perf_diagnostics.diagnose.trace.phases import Phases
-from perf_diagnostics.diagnose.trace.python_frames import own_functions
+from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.trace.rule import AT_ONCE, share_of_work
 from perf_diagnostics.diagnose.wording import listing, mean_count, percent
 from perf_diagnostics.records import Int64
 
-#: Operators that are named, and functions.
-_MOST_NAMED, _MOST_FUNCTIONS = 4, 2
+#: Operators that are named.
+_MOST_NAMED = 4
 
 #: Up to so many ns between two of them the interpreter runs, on its way to the next (as HST011 takes pauses).
 _PAUSE_NS = 1_000_000
@@ -80,7 +80,6 @@ class OperatorsOutsidePhases:
             says = f"operators outside of forward, backward and update take {percent(share.value)} of a step"
             return cleared(self, says, number)
         most = _most(facts, rows)
-        at = f", in {listing(functions)}" if (functions := _functions(facts, times)) else ""
         return Finding(
             code=self.code,
             name=self.name,
@@ -88,7 +87,7 @@ class OperatorsOutsidePhases:
             severity=Severity.INFO,
             summary=f"{percent(share.value)} of each step goes into {mean_count(many)} {'small ' if loops else ''}"
             "operators that belong neither to forward and backward nor to the update"
-            f"{', and the pauses between them' if loops else ''}, {_where(phases, rows)}{at}: "
+            f"{', and the pauses between them' if loops else ''}, {_where(phases, rows)}{in_functions(facts, times)}: "
             f"{listing(most)}{': a loop in Python' if loops else ''}.",
             scope=facts.label,
             evidence=(number,),
@@ -108,12 +107,6 @@ class OperatorsOutsidePhases:
             recoverable=recoverable(Interval(share.value, 0.0, share.high, share.n), self.family),
             confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )
-
-
-def _functions(facts: TraceFacts, times: Times) -> list[str]:
-    """The user's functions in which most of it was seen, where Python's stack was recorded."""
-    found = own_functions(facts, times)
-    return [name for name, ns in found if ns >= found[0][1] / 2][:_MOST_FUNCTIONS]
 
 
 def _where(phases: Phases, rows: Events) -> str:

@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.loops import Loop
 from perf_diagnostics.diagnose.trace.operators import Operators
 from perf_diagnostics.diagnose.trace.passes import ACCUMULATED
+from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.trace.rule import AT_ONCE, warn_and_critical
 from perf_diagnostics.diagnose.wording import duration, listing, mean_count, percent_between, significant, times
 
@@ -157,8 +158,9 @@ class ManySmallCalls:
             family=self.family,
             severity=level.severity,
             summary=f"A loop in Python goes round {times(loop.rounds, 'time')} in each forward, over samples, groups "
-            f"or places: {listing(loop.names)}. With what backward calls as often it takes {percent_between(share)} of "
-            f"a step of {duration(facts.step_time_s.value)} under the profiler.",
+            f"or places{in_functions(facts, loop.times)}: {listing(loop.names)}. With what backward "
+            f"calls as often it takes {percent_between(share)} of a step of {duration(facts.step_time_s.value)} under "
+            "the profiler.",
             scope=facts.label,
             evidence=(
                 evidence("operators that are called equally often, and their backward", share, "%", limit=level.limit),

@@ -12,6 +12,8 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.rules.cmp025_rows_without_gradient import SELECT, RowsWithoutGradient
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.heads import Head, head_of
+from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.trace.rule import share_of_operators
 from perf_diagnostics.diagnose.wording import percent
 
@@ -57,7 +59,7 @@ class LogitsOfAllPlaces:
             name=self.name,
             family=self.family,
             severity=Severity.INFO,
-            summary=_summary(head, share.value),
+            summary=_summary(head, share.value, in_functions(facts, Times.union(head.rows.start_ns, head.rows.end_ns))),
             scope=facts.label,
             evidence=(number, Evidence(metric="places of a sequence", value=head.places / head.samples)),
             remedies=(SELECT, _COUNT) if hidden else (SELECT, _FUSED, _COUNT),
@@ -66,10 +68,10 @@ class LogitsOfAllPlaces:
         )
 
 
-def _summary(head: Head, share: float) -> str:
+def _summary(head: Head, share: float, at: str) -> str:
     says = (
         f"Logits for {head.classes:,} classes, their loss and their backward take {percent(share)} of each step, at "
-        f"all {head.places:,} places of {head.samples:,} sequences."
+        f"all {head.places:,} places of {head.samples:,} sequences{at}."
     )
     if head.sees_all:
         return (

@@ -13,7 +13,7 @@ from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.not_measured import NotApplicable
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.reader import read_trace
-from perf_diagnostics.diagnose.trace.rules.cmp025_logits_of_all_places import LogitsOfAllPlaces
+from perf_diagnostics.diagnose.trace.rules.cmp025_rows_without_gradient import LogitsOfAllPlaces
 from tests.diagnose.answers import clear, found, missing, number
 from tests.diagnose.trace.builder import POINTWISE, TraceBuilder, ask, repeated
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perf_diagnostics.diagnose.trace.rules.cmp028_merged_weights import WeightsMerged
+from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
 from tests.diagnose.answers import clear, found, missing, number
 from tests.diagnose.trace.builder import ask
 from tests.diagnose.trace.test_nodes_of_torch import recorded

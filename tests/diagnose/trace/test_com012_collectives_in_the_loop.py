@@ -10,7 +10,7 @@ import pytest
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.not_measured import NotApplicable
 from perf_diagnostics.diagnose.trace import diagnose_traces
-from perf_diagnostics.diagnose.trace.rules.com012_buffers_sent import BuffersSent
+from perf_diagnostics.diagnose.trace.rules.com012_collectives_in_the_loop import BuffersSent
 from tests.diagnose.answers import clear, found, number
 from tests.diagnose.trace.builder import MATRIX, NCCL, POINTWISE, TraceBuilder, ask, repeated
 

@@ -12,6 +12,7 @@ from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recovera
 from perf_diagnostics.diagnose.rules.cmp028_parameters_multiplied_first import MERGE, ORDER, ParametersMultipliedFirst
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.merged_weights import MergedWeights, merged_weights
+from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.trace.rule import share_of_operators
 from perf_diagnostics.diagnose.wording import percent
 
@@ -51,7 +52,7 @@ class WeightsMerged:
             severity=level.severity,
             summary=f"{percent(gone.value)} of each step would go if the batch were multiplied with one factor after "
             f"the other, and not with a weight that is made of their product in each forward ({m:,}×{k:,} and "
-            f"{k:,}×{n:,} for {merged.batch_rows:,} rows).",
+            f"{k:,}×{n:,} for {merged.batch_rows:,} rows){in_functions(facts, merged.times)}.",
             scope=facts.label,
             evidence=(number, Evidence(metric="rows multiplied with such a weight", value=merged.batch_rows)),
             remedies=(ORDER, MERGE),

@@ -18,8 +18,13 @@ SHARE = "sending buffers before forward"
 GLOO = 300
 
 
-def ranks(piece: float, message: float, back: float, *, wrapped: bool = True, sends: bool = True) -> TraceBuilder:
-    """Steps of 1 ms on the CPU: so many µs for one piece of the buffers, for its way, and for the copies back."""
+def ranks(
+    piece: float, message: float, back: float, *, wrapped: bool = True, sends: bool = True, graph: bool = True
+) -> TraceBuilder:
+    """Steps of 1 ms on the CPU: so many µs for one piece of the buffers, for its way, and for the copies back.
+
+    Without a ``graph`` the model's own operators have no numbers, as under no_grad().
+    """
 
     def fill(builder: TraceBuilder, start: float) -> None:
         if wrapped:
@@ -30,7 +35,7 @@ def ranks(piece: float, message: float, back: float, *, wrapped: bool = True, se
             sent = start + 20 + piece + message
             builder.operator("aten::copy_", sent, sent + back)
         # The model's own: what is computed without a graph between its layers is no buffer.
-        builder.operator("aten::linear", start + 500, start + 600, **{"Sequence number": 7})
+        builder.operator("aten::linear", start + 500, start + 600, **({"Sequence number": 7} if graph else {}))
         builder.operator("aten::flatten_dense_tensors", start + 600, start + 650)
         builder.operator("aten::mm", start + 710, start + 990)
 
@@ -43,7 +48,8 @@ def ranks(piece: float, message: float, back: float, *, wrapped: bool = True, se
         (10, 20, 10, None),
         (20, 40, 10, Severity.INFO),
         (50, 50, 50, Severity.WARNING),
-        (150, 150, 50, Severity.CRITICAL),
+        (150, 150, 50, Severity.WARNING),
+        (200, 150, 100, Severity.CRITICAL),
     ],
 )
 def test_one_piece_its_way_and_the_copies_back_count(
@@ -59,6 +65,17 @@ def test_one_piece_its_way_and_the_copies_back_count(
     assert number(finding, "of it no communication").value == pytest.approx((piece + back) / 10, rel=0.01)
     assert finding.recoverable is not None
     assert finding.recoverable.low == pytest.approx(0.3 * (piece + back) / 1000, rel=0.01)
+
+
+def test_of_a_call_without_a_graph_no_more_counts(tmp_path: Path) -> None:
+    answer = ask(BuffersSent(), ranks(50, 50, 50, graph=False).facts(tmp_path))
+    assert number(answer, SHARE).value == pytest.approx(15, rel=0.01)
+
+
+def test_a_wait_for_a_late_rank_is_no_fault_of_it(tmp_path: Path) -> None:
+    finding = found(ask(BuffersSent(), ranks(10, 350, 10).facts(tmp_path)))
+    assert finding.severity is Severity.INFO
+    assert finding.recoverable is not None and finding.recoverable.low < 0.01
 
 
 @pytest.mark.parametrize("other", [{"sends": False}, {"wrapped": False}])

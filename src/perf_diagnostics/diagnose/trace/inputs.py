@@ -27,6 +27,7 @@ LAYERS = ("aten::linear", "aten::matmul")
 CROSS_ENTROPY = (
     *("aten::_log_softmax", "aten::_log_softmax_backward_data"),
     *("aten::nll_loss_forward", "aten::nll_loss_backward"),
+    *("aten::nll_loss2d_forward", "aten::nll_loss2d_backward"),
 )
 
 #: What a weight goes through that is made of others, number by number, and what normalises it.

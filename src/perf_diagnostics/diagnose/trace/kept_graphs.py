@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,15 @@ import numpy as np
 from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.leaves import Leaves
-from perf_diagnostics.diagnose.trace.nodes import Nodes
+from perf_diagnostics.diagnose.trace.nodes import GRADIENT, Nodes
+from perf_diagnostics.records import Int64
 
 #: What torch's optimizers do to gradients or parameters, by how their ranges begin: whatever is derived after that is
 #: no sum with what was derived before.
 _OPTIMIZER = "Optimizer."
+
+#: Nor is it after what may change gradients, copy them, or take their norms, outside of autograd's nodes.
+_CHANGES = re.compile(r"^aten::((zero|fill|mul|div|neg|sub|clamp)_|clone|norm|linalg_vector_norm|_foreach_\w+)$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +62,10 @@ class KeptGraph:
         _, first, number = np.unique(np.stack([number, of_step]), axis=1, return_index=True, return_inverse=True)
         begins = first[number.ravel()]
         again: Bool = plain & (of_pass > of_pass[begins])
-        ranges = nodes.launches.trace.of(Kind.ANNOTATION)
-        ranges = ranges.where(nodes.launches.trace.named(lambda name: name.startswith(_OPTIMIZER))[ranges.name])
-        updates = np.sort(ranges.start_ns)
-        again &= np.searchsorted(updates, rows.start_ns) == np.searchsorted(updates, rows.start_ns[begins])
+        changes = _changes(nodes)
+        again &= np.searchsorted(changes, rows.start_ns) == np.searchsorted(changes, rows.start_ns[begins])
+        writes = _writing(nodes)
+        again &= writes[of_pass] & writes[of_pass[begins]]
         leaves, through = Leaves.of(nodes), np.unique(of_pass[again])
         every = np.flatnonzero(windows.containing(nodes.passes.start) >= 0)
         return cls(
@@ -70,3 +75,24 @@ class KeptGraph:
             of=every.size,
             added=bool(np.isin(leaves.of_pass[leaves.added], through).any()),
         )
+
+
+def _writing(nodes: Nodes) -> Bool:
+    """Which passes write gradients, shape ``(passes,)``: who asks for them (``torch.autograd.grad``) takes them before
+    the last node, of which the engine's range alone is noted.
+    """
+    trace = nodes.launches.trace
+    operators = trace.of(Kind.OPERATOR)
+    written = operators.start_ns[trace.named(lambda name: name == GRADIENT)[operators.name]]
+    of_pass = nodes.passes.containing(written)
+    found: Bool = np.bincount(of_pass[of_pass >= 0], minlength=len(nodes.passes)) > 0
+    return found
+
+
+def _changes(nodes: Nodes) -> Int64:
+    """When something was done after which gradients are no sum with those before, ascending."""
+    trace, others = nodes.launches.trace, nodes.others
+    ranges = trace.of(Kind.ANNOTATION)
+    ranges = ranges.where(trace.named(lambda name: name.startswith(_OPTIMIZER))[ranges.name])
+    others = others.where(trace.named(_CHANGES.match)[others.name])
+    return np.sort(np.concatenate([ranges.start_ns, others.start_ns]))

@@ -13,8 +13,19 @@ from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import BY_NUMBER, LAYERS, NORMS, Sizes
 from perf_diagnostics.diagnose.trace.intervals import Times
+from perf_diagnostics.diagnose.trace.kernels import outermost
 
-_PRODUCT = ("aten::mm",)
+_PRODUCT, _MULTIPLY = ("aten::mm",), ("aten::mul",)
+
+#: What may lie between such a product and the layer that uses it: sums, multiples, and other views of it. After any
+#: other function of the weight (a norm, a mask, a quantisation) the factors cannot be applied one after the other.
+_BETWEEN = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("add", "mul", "t", "transpose", "permute", "view", "reshape", "detach", "to", "contiguous", "mm", "matmul"),
+        *("linear", "as_strided", "alias", "expand", "unsqueeze", "squeeze"),
+    )
+)
 
 #: A factor is narrow if its inner size is at most this part of the weight's lesser side: a product of two whole weights
 #: is another matter.
@@ -28,7 +39,8 @@ class MergedWeights:
     ``rows`` are products and sums of the weights' sizes, and the way back to the factors; ``gradients`` the products
     that give a whole weight's gradient, of which the part ``merged`` is for such weights; ``layers`` the calls that use
     them. The largest weight has the sizes ``weight``, its factors the ``inner`` one, and ``batch_rows`` are multiplied
-    with it. ``other_order`` is what the factors multiply one after the other, over what these layers do, at most.
+    with it. ``other_order`` is what the factors multiply one after the other, over what these layers do, at most;
+    ``alone`` says that nothing is added to their product, so that the layers' own products go, too.
     """
 
     rows: Events
@@ -39,6 +51,7 @@ class MergedWeights:
     inner: int
     batch_rows: int
     other_order: float
+    alone: bool
 
     @property
     def times(self) -> Times:
@@ -63,9 +76,9 @@ def merged_weights(facts: TraceFacts) -> MergedWeights | None:
     operators = operators.where(inside)
     if not len(operators):
         raise NotMeasured("input_dims", "the trace does not tell the sizes of operators: record_shapes=True does")
-    products, layers, by_number, norms = (
+    products, layers, linear, by_number, multiplies, norms = (
         trace.named(lambda name, those=those: name in those)[operators.name]  # type: ignore[misc]
-        for those in (_PRODUCT, LAYERS, BY_NUMBER, NORMS)
+        for those in (_PRODUCT, LAYERS, LAYERS[:1], BY_NUMBER, _MULTIPLY, NORMS)
     )
     if not layers.any():
         raise NotApplicable("layers", "no layer's product is in the trace (parts that are compiled whole show none)")
@@ -78,20 +91,30 @@ def merged_weights(facts: TraceFacts) -> MergedWeights | None:
     def kinds(rows: Bool) -> list[tuple[Sizes, ...]]:
         return [trace.inputs[kind].sizes for kind in np.unique(operators.told[rows]).tolist()]
 
-    used = {weight: rows for sizes in kinds(layers) for weight, rows in _of_layer(sizes)}
-    normalised = {size for sizes in kinds(norms) for size in sizes[:1]}
+    used: dict[tuple[int, int], int] = {}
+    for weight, rows in (one for sizes in kinds(layers) for one in _of_layer(sizes)):
+        used[weight] = max(rows, used.get(weight, 0))
+    batches = {rows for sizes in kinds(linear) for _, rows in _of_layer(sizes)}
+    # What is normalised, or multiplied with more than one number (a mask, a gate), has to be there as a whole.
+    other = {size for sizes in kinds(norms) for size in sizes[:1]}
+    other |= {size for sizes in kinds(multiplies) for size in sizes[:2] if all(math.prod(one) > 1 for one in sizes[:2])}
     ahead = nodes.passes.containing(operators.start_ns) < 0
     forward = products & ahead & (operators.correlation >= 0)
     inner = {
         (m, n): k
         for m, k, n in map(_product, kinds(forward))
-        if k <= _NARROW * min(m, n) and {(m, n), (n, m)} & used.keys() and not {(m, n), (n, m)} & normalised
+        # A factor with as many rows as a batch may be a batch.
+        if 0 < k <= _NARROW * min(m, n) and {(m, n), (n, m)} & used.keys() and not {m, n} & batches
+        if not {(m, n), (n, m)} & other
     }
-    rows_of = {weight: used.get(weight, used.get(weight[::-1], 0)) for weight in inner}
+    rows_of = {weight: max(used.get(weight, 0), used.get(weight[::-1], 0)) for weight in inner}
     inner = {(m, n): k for (m, n), k in inner.items() if rows_of[m, n] * (m + n) < m * n}
     if not inner:
         return None
     made = of(forward, lambda sizes: inner.get(_product(sizes)[::2]) == _product(sizes)[1])
+    using = of(layers, lambda sizes: any({one, one[::-1]} & inner.keys() for one in sizes[1:2]))
+    if not _goes_straight_into_layers(facts, operators.where(made), operators.where(using)):
+        return None
     back = products & ~ahead
     gradients = of(back, lambda sizes: _gives_gradient(_product(sizes), inner, rows_of))
     weight = max(inner, key=math.prod)
@@ -103,12 +126,27 @@ def merged_weights(facts: TraceFacts) -> MergedWeights | None:
         ),
         gradients=operators.where(gradients),
         merged=min(1.0, float(np.count_nonzero(made)) / max(1.0, float(np.count_nonzero(gradients)))),
-        layers=operators.where(of(layers, lambda sizes: any({one, one[::-1]} & inner.keys() for one in sizes[1:2]))),
+        layers=operators.where(using),
+        alone=not of(by_number, lambda sizes: bool(set(sizes[:1]) & inner.keys())).any(),
         weight=weight,
         inner=inner[weight],
         batch_rows=rows_of[weight],
         other_order=max(k * (m + n) / (m * n) for (m, n), k in inner.items()),
     )
+
+
+def _goes_straight_into_layers(facts: TraceFacts, made: Events, using: Events) -> bool:
+    """Whether from each such product to the next layer that has such a weight nothing else is called."""
+    operators = facts.trace.of(Kind.OPERATOR)
+    rows, _ = outermost(facts.launches, operators)
+    between = facts.trace.named(_BETWEEN.__contains__)[rows.name]
+    for track in np.unique(made.track).tolist():
+        mine, layers = made.where(made.track == track), using.where(using.track == track)
+        until = np.append(layers.start_ns, np.iinfo(np.int64).max)[np.searchsorted(layers.start_ns, mine.end_ns)]
+        others = np.sort(rows.start_ns[(rows.track == track) & ~between])
+        if (np.searchsorted(others, mine.end_ns) < np.searchsorted(others, until)).any():
+            return False
+    return True
 
 
 def _of_layer(sizes: tuple[Sizes, ...]) -> list[tuple[tuple[int, int], int]]:

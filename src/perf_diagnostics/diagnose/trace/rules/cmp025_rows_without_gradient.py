@@ -52,7 +52,7 @@ class LogitsOfAllPlaces:
         number = evidence("logits, their loss and their backward", share, "%", limit=self.head_share)
         if share.value < self.head_share:
             return cleared(self, f"logits of all places, and their loss, take {percent(share.value)} of a step", number)
-        hidden = bool(head.sees_all)
+        hidden = head.sees_all
         goes = Interval(_USUALLY * share.value, 0.0, share.high, share.n)
         return Finding(
             code=self.code,
@@ -61,7 +61,7 @@ class LogitsOfAllPlaces:
             severity=Severity.INFO,
             summary=_summary(head, share.value, in_functions(facts, Times.union(head.rows.start_ns, head.rows.end_ns))),
             scope=facts.label,
-            evidence=(number, Evidence(metric="places of a sequence", value=head.places / head.samples)),
+            evidence=(number, Evidence(metric="places, with a label or without", value=head.places)),
             remedies=(SELECT, _COUNT) if hidden else (SELECT, _FUSED, _COUNT),
             recoverable=recoverable(goes, self.family) if hidden else None,
             confidence=confidence(Tier.SHARE, sure=False, coverage=facts.coverage, thin=facts.thin),
@@ -71,12 +71,12 @@ class LogitsOfAllPlaces:
 def _summary(head: Head, share: float, at: str) -> str:
     says = (
         f"Logits for {head.classes:,} classes, their loss and their backward take {percent(share)} of each step, at "
-        f"all {head.places:,} places of {head.samples:,} sequences{at}."
+        f"all {head.places:,} places{at}."
     )
     if head.sees_all:
         return (
-            f"{says} Attention shows this model each place, so that its loss should ask for hidden ones only (masked "
-            "language modelling): then most of it is for nothing."
+            f"{says} Attention shows this model each token: if its loss asks for hidden ones only (masked language "
+            "modelling), most of it is for nothing."
         )
     return (
         f"{says} How many of them have a label a trace does not tell: prompts, padding and what is not masked have "

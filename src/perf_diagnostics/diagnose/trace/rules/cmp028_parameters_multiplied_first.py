@@ -68,5 +68,5 @@ def _gone(facts: TraceFacts, merged: MergedWeights) -> Interval:
     making = share_of_operators(facts, merged.rows).value
     gradients = merged.merged * share_of_operators(facts, merged.gradients).value
     instead = _TIMES * _SLOWER * merged.other_order * share_of_operators(facts, merged.layers).value
-    whole = making + gradients
+    whole = making + gradients + (share_of_operators(facts, merged.layers).value if merged.alone else 0.0)
     return Interval(max(0.0, whole - instead), max(0.0, making - instead), whole, len(facts.steps))

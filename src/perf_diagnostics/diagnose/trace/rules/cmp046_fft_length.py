@@ -19,7 +19,11 @@ from perf_diagnostics.diagnose.trace.inputs import TRANSFORMS, Inputs
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.wording import counted, percent
-from perf_diagnostics.prime_factors import LARGEST_FAST, fast_length, largest_factor
+from perf_diagnostics.prime_factors import fast_length, largest_factor
+
+#: From 23 on a prime factor is told: of 34, 4,352 and 69,632 numbers, which are 17 times powers of 2, MKL's transforms
+#: were slower by 0 to 41 % only.
+_SLOW_FACTOR = 23
 
 #: The part of a transform's time that the next fast length saves: of 46 lengths from 129 to 15,801 with such factors,
 #: forth and back, the least, the median and the most (torch 2.13 with MKL, two cores).
@@ -55,7 +59,7 @@ class SlowTransforms:
         if not len(operators):
             raise NotMeasured("input_dims", "the trace does not tell how long transforms are: record_shapes=True does")
         lengths = np.array([_length(inputs) for inputs in trace.inputs])
-        slow = np.array([largest_factor(length) > LARGEST_FAST for length in lengths.tolist()], np.bool_)
+        slow = np.array([largest_factor(length) >= _SLOW_FACTOR for length in lengths.tolist()], np.bool_)
         rows = operators.where(slow[operators.told])
         times = Times.union(rows.start_ns, rows.end_ns)
         share = facts.share_of(times)

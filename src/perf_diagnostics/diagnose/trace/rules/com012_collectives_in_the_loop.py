@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -26,6 +27,12 @@ _WRAPPER = "DistributedDataParallel.forward"
 #: ``broadcast_coalesced``).
 _FLATTENS = "aten::flatten_dense_tensors"
 
+#: … and what is done then: send it, take it apart, and copy it to where the buffers lie.
+_SENDS = re.compile(
+    r"^aten::(flatten_dense_tensors|unflatten_dense_tensors|cat|empty\w*|narrow|view|reshape|slice|select|as_strided|to"
+    r"|copy_|_foreach_copy_)$|^record_param_comms$|^c10d::"
+)
+
 
 @dataclass(frozen=True)
 class BuffersSent:
@@ -44,14 +51,17 @@ class BuffersSent:
     def check(self, facts: TraceFacts) -> Answer:
         facts.require_sound()
         facts.require_steady()
-        sending = _sending(facts)
-        communicating = facts.split.communicating
+        span, working = _sending(facts)
         if facts.on_device:
-            device = facts.trace.device.where(launched_in(facts.launches, sending))
+            device = facts.trace.device.where(launched_in(facts.launches, span))
             sending = Times.union(device.start_ns, device.end_ns)
+            working = sending - facts.split.communicating
+        else:
+            sending = working | (span & facts.split.communicating)
         share = facts.share_of(sending)
-        # The wait for a rank that comes late would only move to the next exchange.
-        own = facts.share_of(sending - communicating)
+        # The wait for a rank that comes late would only move to the next exchange: what is sure is the work alone.
+        own = facts.share_of(working)
+        share = Interval(share.value, own.value, share.high, share.n)
         number = evidence("sending buffers before forward", share, "%", limit=self.limits.warn_share)
         levels = (
             (Severity.INFO, self.info_share),
@@ -77,15 +87,15 @@ class BuffersSent:
                     "model to a device, and is not saved)."
                 ),
             ),
-            recoverable=recoverable(Interval(share.value, own.value, share.high, share.n), self.family),
+            recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
             claims=claims_of(facts, sending),
         )
 
 
-def _sending(facts: TraceFacts) -> Times:
-    """From the first buffers that are made one piece in a call of the wrapper to its last operator without a graph that
-    comes before the model's own.
+def _sending(facts: TraceFacts) -> tuple[Times, Times]:
+    """From the first buffers that are made one piece in a call of the wrapper to the last copy before the model's own
+    operators; and the operators in this.
 
     Raises:
         NotApplicable: no such call is in the trace, or none sends any.
@@ -101,14 +111,18 @@ def _sending(facts: TraceFacts) -> Times:
     if not flattens.any():
         raise NotApplicable("buffers", "no call of DistributedDataParallel in the trace sends buffers")
     of_call = around.containing(rows.start_ns)
-    start, end = [], []
+    sends = trace.named(_SENDS.match)[rows.name] & (rows.correlation < 0)  # under no_grad() operators have no number
+    start, end, chosen = [], [], np.zeros(len(rows), np.bool_)
     for call in np.unique(of_call[flattens]).tolist():
         mine = np.flatnonzero(of_call == call)
         mine = mine[np.argsort(rows.start_ns[mine], kind="stable")]
         first = int(np.argmax(flattens[mine]))
-        own = np.append(rows.correlation[mine] >= 0, True)  # under no_grad() operators have no number
-        last = int(np.argmax(own)) - 1
-        if last >= first:
-            start.append(rows.start_ns[mine[first]])
-            end.append(rows.end_ns[mine[last]])
-    return Times.union(np.array(start, np.int64), np.array(end, np.int64))
+        own = np.append(~sends[mine], True)
+        count = int(np.argmax(own[first:]))  # up to the first that is the model's
+        if count and not (rows.correlation[mine[:first]] >= 0).any():
+            run = mine[first : first + count]
+            chosen[run] = True
+            start.append(rows.start_ns[run[0]])
+            end.append(rows.end_ns[run[-1]])
+    span = Times.union(np.array(start, np.int64), np.array(end, np.int64))
+    return span, Times.union(rows.start_ns[chosen], rows.end_ns[chosen])

@@ -11,10 +11,12 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.trace.names import ENGINE
+from perf_diagnostics.diagnose.trace.nodes import GRADIENT
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
 from tests.diagnose.answers import clear, found, missing, number
-from tests.diagnose.trace.builder import ask
+from tests.diagnose.trace.builder import TraceBuilder, ask, repeated
 from tests.diagnose.trace.test_nodes_of_torch import X, net, recorded
 
 AGAIN = "backward passes a step through a kept graph"
@@ -50,9 +52,8 @@ def one_by_one() -> Callable[[], None]:
 def test_the_body_is_gone_through_again_for_each_loss_but_the_first(tmp_path: Path) -> None:
     finding = found(ask(NodesAgain(), recorded(one_by_one(), tmp_path, steps=8)))
     assert number(finding, "backward passes a step").value == 3 and number(finding, AGAIN).value == 2
-    assert finding.severity in (Severity.WARNING, Severity.CRITICAL)
     share = number(finding, "nodes evaluated again")
-    assert isinstance(share.value, float) and 15 < share.value < 80
+    assert isinstance(share.value, float) and 10 < share.value < 90
     assert "(loss_a + loss_b).backward()" in finding.remedies[0].says
 
 
@@ -183,7 +184,9 @@ def test_a_state_that_keeps_its_graph_brings_earlier_steps_along(detached: bool,
         assert number(clear(answer), "nodes that an earlier step evaluated").value == 0
     else:
         finding = found(answer)
-        assert finding.severity is Severity.WARNING and "detach" in finding.remedies[0].says
+        share = number(finding, "nodes that an earlier step evaluated")
+        assert isinstance(share.value, float) and 10 < share.value < 95
+        assert "detach" in finding.remedies[0].says
 
 
 def test_where_passes_lie_in_one_another_nothing_is_said(tmp_path: Path) -> None:
@@ -193,3 +196,30 @@ def test_where_passes_lie_in_one_another_nothing_is_said(tmp_path: Path) -> None
         checkpoint(model, given, use_reentrant=True).square().mean().backward()
 
     missing(ask(NodesAgain(), recorded(step, tmp_path)))
+
+
+@pytest.mark.parametrize(("again", "severity"), [(50, None), (150, Severity.WARNING), (400, Severity.CRITICAL)])
+def test_how_much_is_done_again_decides(again: float, severity: Severity | None, tmp_path: Path) -> None:
+    """Steps of 1 ms with two passes through one node, the second of so many µs; then a parameter has its gradient."""
+    node = {"Sequence number": 7}
+
+    def one_pass(builder: TraceBuilder, start: float, length: float, *, adds: bool) -> None:
+        builder.operator("aten::ones_like", start - 5, start - 4)  # backward() begins
+        builder.operator(f"{ENGINE}MmBackward0", start, start + length, **node)
+        until = start + length + 10
+        builder.operator(f"{ENGINE}{GRADIENT}", until - 10, until)
+        builder.operator(GRADIENT, until - 9, until - 1)
+        builder.operator("aten::add_" if adds else "aten::detach", until - 8, until - 2)
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        builder.operator("aten::mm", start + 10, start + 100, **node)
+        one_pass(builder, start + 200, 100, adds=False)
+        one_pass(builder, start + 400, again, adds=True)
+        builder.note("Optimizer.step#SGD.step", start + 900, start + 950)
+
+    answer = ask(NodesAgain(), repeated(1000, 5, fill, deviceProperties=[]).facts(tmp_path))
+    assert number(answer, "nodes evaluated again").value == pytest.approx(again / 10, rel=0.01)
+    if severity is None:
+        clear(answer)
+    else:
+        assert found(answer).severity is severity

@@ -20,7 +20,7 @@ from perf_diagnostics.records import OWN_TRAINING, Outcome, Run
 from perf_diagnostics.store.find import find_run
 from tests.diagnose.tried_runs import waiting_run
 
-#: Waits for each sample; writes what it would save at its end.
+#: Waits for each sample, so long that little hangs on who else is busy; writes what it would save at its end.
 WAITS = """
 import sys, time, torch
 from pathlib import Path
@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 class Data(Dataset):
     def __len__(self): return 400
     def __getitem__(self, index):
-        time.sleep(0.003)
+        time.sleep(0.01)
         return torch.full((4,), float(index)), torch.zeros(1)
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from perf_diagnostics.diagnose.trace.rules.cmp002_compute_bound import Computing
 from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import WrittenScores
 from perf_diagnostics.diagnose.trace.rules.cmp011_conv_layout import LayoutChanges
 from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import DoubleProducts
-from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
 from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
 from perf_diagnostics.diagnose.trace.rules.opt007_dense_embedding_gradients import ZerosOfTables
 from tests.diagnose.trace.builder import TraceBuilder, ask, repeated
@@ -99,35 +98,6 @@ def test_where_a_step_on_the_cpu_goes_is_told_by_its_operators(tmp_path: Path) -
     finding = ask(Computing(), facts)
     assert isinstance(finding, Finding)
     assert finding.summary == ("92 % of a step of 1.00 ms is operators on the CPU: 50 % aten::mm and 40 % aten::sort.")
-
-
-@pytest.mark.parametrize(("until", "told"), [(40, False), (100, True)])
-def test_sorts_are_told_and_nothing_of_them_is_sure(until: float, told: bool, tmp_path: Path) -> None:
-    facts = trace_of(
-        tmp_path, plain("aten::argsort", 0, until), plain("aten::sort", 0, until), plain("aten::mm", 100, 900)
-    )
-    answer = ask(Sorts(), facts)
-    assert answer.evidence[0].value == pytest.approx(until / 10)
-    if not told:
-        assert isinstance(answer, Cleared)
-        return
-    assert isinstance(answer, Finding) and answer.severity is Severity.INFO and "topk" in answer.remedies[0].says
-    assert "goes into 1 sort." in answer.summary  # argsort calls sort
-    assert answer.recoverable is not None
-    assert (answer.recoverable.low, answer.recoverable.high) == (0.0, pytest.approx(0.1))
-
-
-def test_a_sort_now_and_then_is_not_told_of_every_step(tmp_path: Path) -> None:
-    starts: list[float] = []
-
-    def fill(builder: TraceBuilder, start: float) -> None:
-        starts.append(start)
-        begin, end = (0, 900) if len(starts) == 3 else (0, 500)
-        builder.operator("aten::sort" if len(starts) == 3 else "aten::mm", start + begin, start + end)
-
-    answer = ask(Sorts(), repeated(STEP, 5, fill, deviceProperties=[]).facts(tmp_path))
-    assert isinstance(answer, Finding)
-    assert answer.summary.startswith("18 % of each step goes into sorts, on average: some steps have none. How many")
 
 
 @pytest.mark.parametrize(("kind", "severity"), [("float", None), ("double", Severity.WARNING)])

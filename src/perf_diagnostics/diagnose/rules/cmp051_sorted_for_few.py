@@ -47,7 +47,8 @@ class SortedForFew:
         or a single one. Once the step is over, finding these alone (``topk``, ``kthvalue``, ``max``) is tried beside
         the sort, with numbers by chance in the same shape, and, where backward reached it, with its backward. What
         that saves of the time that the sort took in the step is told. On the CPU. In a trace of the CPU the time of
-        sorts is told, of which nobody knows what is read.
+        sorts, with the copies that they make, is told, and, where sizes were recorded, that of those of which at most
+        a quarter is taken directly afterwards; what else is read of them nobody knows.
 
     Why it matters:
         A sort puts all numbers in order. Of 64 rows of 4,096 numbers, as of distances to find neighbours in or of

@@ -20,6 +20,8 @@ from perf_diagnostics.records import Phase
 #: A step makes a whole number of exchanges but for those that end early; so much less or more is that number.
 _SLACK = 0.1
 
+NO_SYNC = Remedy("Put all but the last batch of a step, forward and backward, under model.no_sync().")
+
 
 @dataclass(frozen=True)
 class ExchangeEachMicroBatch:
@@ -84,7 +86,7 @@ class ExchangeEachMicroBatch:
                 Evidence(metric="batches accumulated", value=batches),
                 *(() if needless is None else (evidence("needless exchanges", needless, "%", limit=self.warn_share),)),
             ),
-            remedies=(Remedy("Put all but the last batch of a step, forward and backward, under model.no_sync()."),),
+            remedies=(NO_SYNC,),
             recoverable=None if needless is None else recoverable(needless, self.family),
             confidence=confidence(
                 Tier.CONFIGURATION if level is None else Tier.SHARE_AND_CAUSE,

@@ -40,6 +40,11 @@ ATTENTION = "aten::scaled_dot_product_attention"
 #: Fourier transforms by their input and the dimensions; the way back to real numbers has the length last.
 TRANSFORMS = ("aten::_fft_r2c", "aten::_fft_c2c", "aten::_fft_c2r")
 
+#: What puts numbers in order (``argsort``, ``msort`` and ``quantile`` call it), and what takes some of a dimension's.
+SORT, _SLICE = "aten::sort", "aten::slice"
+CUTS = (_SLICE, "aten::select")
+_ALONG = frozenset((SORT, *CUTS))
+
 #: Collectives as torch.distributed notes them on the host, where their kernels do not say it themselves.
 COMMUNICATION = "record_param_comms"
 
@@ -47,7 +52,7 @@ COMMUNICATION = "record_param_comms"
 SHAPED = frozenset(
     (
         *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS),
-        *(ATTENTION, COMMUNICATION),
+        *(SORT, *CUTS, ATTENTION, COMMUNICATION),
     )
 )
 
@@ -91,7 +96,7 @@ class Inputs:
     """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded).
 
     ``numbers`` are the arguments as torch writes those that are no tensors ("" in a tensor's place), of attention and
-    transforms only.
+    transforms only; of sorts, and of what takes some of a dimension's places, the dimension and how many.
     """
 
     sizes: tuple[Sizes, ...]
@@ -138,7 +143,7 @@ class SeenInputs:
         try:
             key = (
                 *_key(about, _OF_ATTENTION if name == ATTENTION else _INPUTS),
-                _numbers(about) if name in _WITH_NUMBERS else (),
+                _numbers(about) if name in _WITH_NUMBERS else _along(name, about) if name in _ALONG else (),
             )
             found = self._numbers.get(key)
         except (KeyError, TypeError):  # no list of lists
@@ -172,6 +177,23 @@ def _numbers(about: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     kept = tuple(told[:_ARGUMENTS])
     return kept if all(type(one) is str and len(one) <= _LONGEST for one in kept) else ()
+
+
+def _along(name: str, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """Along which dimension it sorts or takes places, and how many ("", dimension, count); where these lie would make
+    each slice of a loop a kind of its own. None where that is not told.
+    """
+    numbers = _numbers(about)
+    try:
+        sizes = about["Input Dims"][0]
+        dimension = int(numbers[-2 if name == SORT else 1]) % len(sizes)
+        count = sizes[dimension] if name == SORT else 1
+        if name == _SLICE:
+            start, end = (int(one) if one else None for one in numbers[2:4])
+            count = len(range(*slice(start, end, int(numbers[4])).indices(sizes[dimension])))
+    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
+        return ()
+    return ("", str(dimension), str(count))
 
 
 def _sound(key: tuple[Any, Any, Any]) -> bool:

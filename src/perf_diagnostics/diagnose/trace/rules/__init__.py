@@ -26,6 +26,7 @@ from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import Com
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
 from perf_diagnostics.diagnose.trace.rules.com004_rank_imbalance import TakingTurns
+from perf_diagnostics.diagnose.trace.rules.com009_exchange_each_micro_batch import ExchangedForNothing
 from perf_diagnostics.diagnose.trace.rules.com012_collectives_in_the_loop import BuffersSent
 from perf_diagnostics.diagnose.trace.rules.com015_devices_take_turns import DevicesTakeTurns
 from perf_diagnostics.diagnose.trace.rules.exp001_too_few_steps import FewMarkedSteps
@@ -74,6 +75,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     Straggler(),
     RunsAlone(),
     TakingTurns(),
+    ExchangedForNothing(),
     BuffersSent(),
     DevicesTakeTurns(),
     Computing(),

@@ -112,7 +112,7 @@ class CommunicationBound:
         )
         # Whoever waits for a late rank waits inside a collective: the same seconds, and the late rank (always the same
         # one, or each in turn) is their cause; or buffers are what is sent.
-        return dataclasses.replace(bound, symptom_of=("COM002", "COM004", "COM012"))
+        return dataclasses.replace(bound, symptom_of=("COM002", "COM004", "COM009", "COM012"))
 
     def _small(self, share: float | None) -> tuple[Evidence, ...]:
         if share is None:

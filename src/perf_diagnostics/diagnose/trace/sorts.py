@@ -1,0 +1,93 @@
+"""Sorts of a trace of the CPU, and those of which a few are taken from one end directly afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Int32, Kind, Trace
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.inputs import CUTS, SORT, Inputs
+from perf_diagnostics.diagnose.trace.kernels import outermost
+from perf_diagnostics.diagnose.trace.nesting import by_thread
+
+#: So many of the thread's next calls are looked at for what is taken of the sorted numbers (judgement): whoever puts a
+#: list in order to divide it takes the other parts directly after the first.
+_CALLS_AFTER = 8
+
+#: From this part of the numbers on, to find those alone that are taken is no sure saving: ``topk`` of a half takes as
+#: long as the sort (torch 2.13, rows of 100 to 10,000).
+_FEW = 0.25
+
+
+_UNTOLD = Inputs((), ())
+
+
+@dataclass(frozen=True, eq=False)
+class SortsOfSteps:
+    """The sorts of the steps on the threads that train, with all that they call (copies, places).
+
+    ``few`` says of which a few are taken; ``size`` and ``count`` are the numbers sorted, and taken of them, in the one
+    of these that takes longest (0 where there are none).
+    """
+
+    rows: Events
+    few: Bool
+    size: int
+    count: int
+
+
+def sorts_of(facts: TraceFacts) -> SortsOfSteps:
+    """The sorts of the steps; which are for a few is told where sizes are (``record_shapes``)."""
+    trace = facts.trace
+    operators = trace.of(Kind.OPERATOR)
+    operators = operators.where(facts.launches.on_training_threads(operators))
+    operators = by_thread(operators.where(facts.steps.on_host.containing(operators.start_ns) >= 0))
+    sorts, _ = outermost(facts.launches, operators.where(trace.named(lambda name: name == SORT)[operators.name]))
+    size, count = np.zeros((2, len(sorts)), np.int64)
+    for track in np.unique(sorts.track).tolist():
+        mine = operators.where(operators.track == track)
+        for place in np.flatnonzero(sorts.track == track).tolist():
+            first = int(np.searchsorted(mine.start_ns, sorts.end_ns[place]))
+            after = mine.where(slice(first, first + _CALLS_AFTER))
+            size[place], count[place] = _taken(trace, int(sorts.told[place]), after)
+    few: Bool
+    size: int
+    count: int
+
+
+def sorts_of(facts: TraceFacts) -> SortsOfSteps:
+    """The sorts of the steps; which are for a few is told where sizes are (``record_shapes``)."""
+    trace = facts.trace
+    operators = trace.of(Kind.OPERATOR)
+    operators = operators.where(facts.launches.on_training_threads(operators))
+    operators = by_thread(operators.where(facts.steps.on_host.containing(operators.start_ns) >= 0))
+    sorts, _ = outermost(facts.launches, operators.where(trace.named(lambda name: name == SORT)[operators.name]))
+    size, count = np.zeros((2, len(sorts)), np.int64)
+    for track in np.unique(sorts.track).tolist():
+        mine = operators.where(operators.track == track)
+        for place in np.flatnonzero(sorts.track == track).tolist():
+            first = int(np.searchsorted(mine.start_ns, sorts.end_ns[place]))
+            after = mine.name[first : first + _CALLS_AFTER], mine.told[first : first + _CALLS_AFTER]
+            size[place], count[place] = _taken(trace, int(sorts.told[place]), *after)
+    few: Bool = (size > 0) & (count <= _FEW * size)
+    if not few.any():
+        return SortsOfSteps(sorts, few, 0, 0)
+    longest = int(np.argmax(np.where(few, sorts.duration_ns, -1)))
+    return SortsOfSteps(sorts, few, int(size[longest]), int(count[longest]))
+
+
+def _taken(trace: Trace, sort: int, names: Int32, told: Int32) -> tuple[int, int]:
+    """How many numbers a sort puts in order, and how many the next call takes of them at most, or another one of these
+    calls, by their names and what they tell; zeros where the next one takes none: then the whole goes on.
+    """
+    if sort < 0 or not trace.inputs[sort].numbers:
+        return 0, 0
+    sizes, (_, dimension, size) = trace.inputs[sort].sizes[:1], trace.inputs[sort].numbers
+    counts = [
+        int(cut.numbers[2]) if cut.sizes[:1] == sizes and cut.numbers[:2] == ("", dimension) else -1
+        for name, one in zip(names.tolist(), told.tolist(), strict=True)
+        for cut in (trace.inputs[one] if one >= 0 and trace.names[name] in CUTS else _UNTOLD,)
+    ]
+    return (int(size), max(counts)) if counts and counts[0] >= 0 else (0, 0)

@@ -50,10 +50,18 @@ def test_a_sort_now_and_then_is_not_told_of_every_step(tmp_path: Path) -> None:
 
 
 def sort_and_cut(
-    until: float, count: int, *, sizes: tuple[int, ...] = (64, 1000), then: str = "aten::slice", of: tuple[int, ...] = ()
+    until: float,
+    count: int,
+    *,
+    sizes: tuple[int, ...] = (64, 1000),
+    then: str = "aten::slice",
+    of: tuple[int, ...] = (),
 ) -> list[tuple[str, float, float, dict[str, object]]]:
     """A sort along the last dimension up to some time of the step, with a copy of its own, and what follows it."""
-    last, about = str(len(sizes) - 1), {"Input Dims": [list(sizes), [], []], "Input type": ["float", "Scalar", "Scalar"]}
+    last, about = (
+        str(len(sizes) - 1),
+        {"Input Dims": [list(sizes), [], []], "Input type": ["float", "Scalar", "Scalar"]},
+    )
     places = ["0", str(count), "1"] if then == "aten::slice" else ["7"]
     cut = about | {"Input Dims": [list(of or sizes), [], []], "Concrete Inputs": ["", last, *places]}
     return [
@@ -80,7 +88,10 @@ def test_of_sorts_that_are_cut_at_once_the_whole_may_go(
         return
     assert finding.severity is severity and finding.recoverable.low > 0.2 * until / STEP
     assert number(finding, FEW).value == pytest.approx(until / 10)
-    assert (number(finding, "numbers that are sorted").value, number(finding, "numbers among them that are taken").value) == (
+    assert (
+        number(finding, "numbers that are sorted").value,
+        number(finding, "numbers among them that are taken").value,
+    ) == (
         1000,
         count,
     )

@@ -27,7 +27,7 @@ _ANY_OPTIMIZER = Remedy(
     "are clipped: after backward, under torch.no_grad(), torch._foreach_add_([p.grad for p in penalised], penalised, "
     "alpha=2 * coefficient)."
 )
-_AVERAGED = Remedy("A mean instead of a sum: the coefficient is divided by how many numbers each tensor has.")
+AVERAGED = Remedy("A mean instead of a sum: the coefficient is divided by how many numbers each tensor has.")
 _DISTANCE = Remedy(
     "No option of an optimizer gives it. Leave it out of the loss, and after backward, under torch.no_grad(): "
     "torch._foreach_add_([p.grad for p in penalised], torch._foreach_sub(penalised, others), alpha=2 * coefficient); "
@@ -49,10 +49,10 @@ _DIRECTIONS = Remedy(
 _BESIDE = 4.0
 
 #: Their weight_decay shrinks the weights beside the gradient.
-_DECOUPLED = ("AdamW", "Muon")
+DECOUPLED = ("AdamW", "Muon")
 
 
-class _Penalty(NamedTuple):
+class Penalty(NamedTuple):
     """What is said of a kind of penalty; ``needless`` is the part (0…1) of what it takes that goes without it."""
 
     words: str
@@ -61,12 +61,12 @@ class _Penalty(NamedTuple):
 
 
 #: By hand one or two passes over the weights are left of about six, where an optimizer's option has none left.
-_PENALTIES: Mapping[str, _Penalty] = MappingProxyType(
+PENALTIES: Mapping[str, Penalty] = MappingProxyType(
     {
-        "squares": _Penalty("the squares", (_DECAY, _ANY_OPTIMIZER), 1.0),
-        "distances": _Penalty("squared distances", (_DISTANCE,), 0.75),
-        "absolute": _Penalty("the absolute values", (_SIGNS,), 0.75),
-        "norms": _Penalty("the norms", (_DIRECTIONS,), 0.5),
+        "squares": Penalty("the squares", (_DECAY, _ANY_OPTIMIZER), 1.0),
+        "distances": Penalty("squared distances", (_DISTANCE,), 0.75),
+        "absolute": Penalty("the absolute values", (_SIGNS,), 0.75),
+        "norms": Penalty("the norms", (_DIRECTIONS,), 0.5),
     }
 )
 
@@ -120,15 +120,15 @@ class PenaltyByGradients:
             return cleared(self, f"{facts.word('optimizer')} compares losses, and needs the penalty in them")
         kind = _kind(lines)
         lines = tuple(one for one in lines if one.more.get("kind") == kind)
-        penalty = _PENALTIES[kind]
-        remedies = penalty.remedies[:: -1 if facts.word("optimizer") in _DECOUPLED else 1]
+        penalty = PENALTIES[kind]
+        remedies = penalty.remedies[:: -1 if facts.word("optimizer") in DECOUPLED else 1]
         averaged = kind == "squares" and any(one.more.get("averaged") is True for one in lines)
         told = Told(
             subject="a penalty on the weights",
             metric="penalties on the weights",
             what=_what(lines, penalty),
             evidence=(Evidence(metric="penalised weights", value=_number(lines, "weights")),),
-            remedies=(*remedies, _AVERAGED) if averaged else remedies,
+            remedies=(*remedies, AVERAGED) if averaged else remedies,
             needless=penalty.needless,
             beside=_BESIDE,
         )
@@ -138,11 +138,11 @@ class PenaltyByGradients:
 
 def _kind(lines: Sequence[OperatorsAt]) -> str:
     """The kind that takes most: one is told, for its remedies are its own."""
-    shares = {kind: sum(one.whole for one in lines if one.more.get("kind") == kind) for kind in _PENALTIES}
+    shares = {kind: sum(one.whole for one in lines if one.more.get("kind") == kind) for kind in PENALTIES}
     return max(shares, key=lambda kind: shares[kind])
 
 
-def _what(lines: Sequence[OperatorsAt], penalty: _Penalty) -> str:
+def _what(lines: Sequence[OperatorsAt], penalty: Penalty) -> str:
     tensors = counted(_number(lines, "tensors"), "tensor")
     return (
         f"a penalty on the weights in the loss{at_line(lines[0].place, with_text=True)}{and_more_lines(len(lines))}: "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.not_measured import NotApplicable
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.collectives import FORMS
 from perf_diagnostics.diagnose.trace.events import Kind

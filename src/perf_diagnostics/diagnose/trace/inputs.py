@@ -34,6 +34,15 @@ CROSS_ENTROPY = (
 BY_NUMBER = ("aten::mul", "aten::add")
 NORMS = ("aten::linalg_vector_norm", "aten::norm")
 
+#: What squares, and other powers; what numbers go through whose absolute values or distances are asked for; and what
+#: adds all of them up.
+POWER = "aten::pow"
+_NUMBERS = ("aten::square", "aten::abs", "aten::sub")
+TOTALS = ("aten::sum", "aten::mean")
+
+#: Convolutions by their input, which comes first, and the weight: all call this one.
+CONVOLUTION = "aten::convolution"
+
 #: Attention by its query, key and value, a mask, the part to drop, and whether it is causal.
 ATTENTION = "aten::scaled_dot_product_attention"
 
@@ -45,6 +54,9 @@ SORT, _SLICE = "aten::sort", "aten::slice"
 CUTS = (_SLICE, "aten::select")
 _ALONG = frozenset((SORT, *CUTS))
 
+#: What reads a matrix' diagonal.
+DIAGONALS = ("aten::diagonal", "aten::diag", "aten::trace")
+
 #: Collectives as torch.distributed notes them on the host, where their kernels do not say it themselves.
 COMMUNICATION = "record_param_comms"
 
@@ -52,12 +64,12 @@ COMMUNICATION = "record_param_comms"
 SHAPED = frozenset(
     (
         *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS),
-        *(SORT, *CUTS, ATTENTION, COMMUNICATION),
+        *(*_NUMBERS, *TOTALS, *CUTS, *DIAGONALS, POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
     )
 )
 
 #: … and of which the arguments that are no tensors are kept as well.
-_WITH_NUMBERS = frozenset((*TRANSFORMS, ATTENTION))
+_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, POWER, ATTENTION))
 
 #: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
 DOUBLES = ("double", "c10::complex<double>")
@@ -95,8 +107,9 @@ Sizes = tuple[int, ...]
 class Inputs:
     """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded).
 
-    ``numbers`` are the arguments as torch writes those that are no tensors ("" in a tensor's place), of attention and
-    transforms only; of sorts, and of what takes some of a dimension's places, the dimension and how many.
+    ``numbers`` are the arguments as torch writes those that are no tensors ("" in a tensor's place), of attention,
+    transforms, norms and powers only; of sorts, and of what takes some of a dimension's places, the dimension and how
+    many.
     """
 
     sizes: tuple[Sizes, ...]

@@ -18,7 +18,9 @@ from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import Gr
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
 from perf_diagnostics.diagnose.trace.rules.cmp025_rows_without_gradient import LogitsOfAllPlaces
 from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
+from perf_diagnostics.diagnose.trace.rules.cmp036_penalty_by_gradients import PenaltyInTheLoss
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
+from perf_diagnostics.diagnose.trace.rules.cmp045_mostly_unread import ProductsMostlyUnread
 from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
@@ -88,6 +90,8 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     LayoutChanges(),
     LogitsOfAllPlaces(),
     WeightsMerged(),
+    PenaltyInTheLoss(),
+    ProductsMostlyUnread(),
     IndexedBackward(),
     Sorts(),
     SlowTransforms(),

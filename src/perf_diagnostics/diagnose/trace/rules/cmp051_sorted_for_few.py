@@ -23,8 +23,8 @@ _IF_FEW = Remedy(
     "AUC) need no sort in each step: keep the scores, and compute them once for many steps."
 )
 _FEW = Remedy(
-    "Find these alone: x.topk(k, dim, largest=...) from one end, in order (among equal numbers it may choose others than "
-    "a sort does), x.max(dim) or x.min(dim) for one, x.kthvalue(k, dim) for one in the midst."
+    "Find these alone: x.topk(k, dim, largest=...) from one end, in order (among equal numbers it may choose others "
+    "than a sort does), x.max(dim) or x.min(dim) for one, x.kthvalue(k, dim) for one in the midst."
 )
 
 
@@ -71,7 +71,7 @@ class Sorts:
             # Of a sort whose order is needed nothing can be won.
             recoverable=recoverable(Interval(whole.value, 0.0, whole.value, len(facts.steps)), self.family)
             if level is None
-            else recoverable(few.reaching(whole.value), self.family),
+            else recoverable(few.scaled(1 - sorts.instead).reaching(whole.value), self.family),
             confidence=confidence(
                 Tier.SHARE if level is None else Tier.SHARE_AND_CAUSE, sure=level is None or level.sure, thin=facts.thin
             ),

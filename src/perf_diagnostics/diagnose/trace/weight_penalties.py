@@ -1,0 +1,142 @@
+"""Penalties on the weights that a trace shows in the loss, so that autograd works out their gradients."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from perf_diagnostics.diagnose.not_measured import NotMeasured
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Trace
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.inputs import CONVOLUTION, LAYERS, LOOK_UPS, NORMS, POWER, TOTALS, Inputs, Sizes
+from perf_diagnostics.diagnose.trace.intervals import Times
+
+_MEAN = "aten::mean"
+
+#: The nodes that lead back from what these call.
+_NODES = re.compile(r"(Pow|Mul|Abs|Sub|LinalgVectorNorm|Norm|Sum|Mean)Backward\d*$")
+
+#: Sums of all numbers have two arguments; those along dimensions have more.
+_ALL_OF_IT = 2
+
+
+@dataclass(frozen=True, eq=False)
+class WeightPenalties:
+    """The penalties of one kind in the steps, that which takes most.
+
+    ``kind`` is one of those that the rule about runs knows; ``forward`` is when its operators ran, ``nodes`` when
+    autograd's did that lead back from them. A step has it of so many ``tensors`` with ``weights`` numbers together;
+    ``averaged`` says that it is a mean.
+    """
+
+    kind: str
+    forward: Times
+    nodes: Times
+    tensors: int
+    weights: int
+    averaged: bool
+
+
+def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
+    """None where no whole weight of a layer is squared (or the like) and added up, with gradients on.
+
+    Raises:
+        NotMeasured: the trace cannot be trusted, tells no sizes, or nothing of autograd's nodes.
+    """
+    nodes, trace = facts.require_nodes(), facts.trace
+    rows = nodes.others.where(facts.steps.on_host.containing(nodes.others.start_ns) >= 0)
+    rows = rows.where(rows.correlation >= 0)
+    if not (rows.told >= 0).any():
+        raise NotMeasured("input_dims", "the trace does not tell the sizes of operators: record_shapes=True does")
+    weights = _weights(trace, rows)
+
+    def of(names: tuple[str, ...], means: Callable[[Inputs], bool] = bool) -> Bool:
+        """Which rows are operators of these names, of a whole weight first, and with such inputs."""
+        kinds = [one.sizes[:1] != () and one.sizes[0] in weights and means(one) for one in trace.inputs]
+        found: Bool = (
+            trace.named(names.__contains__)[rows.name] & np.append(np.array(kinds, np.bool_), False)[rows.told]
+        )
+        return found
+
+    differs = of(("aten::sub",), _of_two_alike)
+    squares = of((POWER,), lambda one: one.numbers[1:2] == ("2",)) | of(("aten::square",))
+    product = of(("aten::mul",), _of_two_alike)
+    squares |= product & ~_shifted(squares | product, 1)
+    absolute = of(("aten::abs",))
+    added = of(TOTALS, lambda one: len(one.sizes) == _ALL_OF_IT)
+    norms = of(NORMS, lambda one: one.numbers[2:3] == ("",))
+    # What is added up next, or once it is weighed by numbers of its own.
+    weighed = product & _shifted(added, -1)
+    ends = _shifted(added, -1) | _shifted(weighed, -1)
+    from_others = _shifted(differs, 1)
+    mean = trace.named(lambda name: name == _MEAN)[rows.name]
+    evaluated = nodes.rows.where(facts.steps.on_host.containing(nodes.rows.start_ns) >= 0)
+    evaluated = evaluated.where(trace.named(_NODES.search)[evaluated.name])
+    # An operator of what needs no gradient has the number of the next node, which is another's.
+    led = np.isin(rows.correlation, evaluated.correlation)
+    found = {
+        "squares": led & squares & ends & ~from_others & ~_shifted(weighed, -1),
+        "distances": led & squares & ends & from_others,
+        "absolute": led & absolute & ends & ~from_others,
+        "norms": led & norms & ~from_others,
+    }
+    penalties = []
+    for kind, begins in found.items():
+        if not begins.any():
+            continue
+        chosen = begins | (_shifted(begins, -1) if kind == "distances" else False)
+        if kind != "norms":
+            chosen |= _shifted(begins, 1) | _shifted(_shifted(begins, 1) & weighed, 1)
+        leading = evaluated.where(np.isin(evaluated.correlation, rows.correlation[chosen]))
+        sizes = [math.prod(trace.inputs[told].sizes[0]) for told in rows.told[begins].tolist()]
+        penalties.append(
+            WeightPenalties(
+                kind=kind,
+                forward=Times.union(rows.start_ns[chosen], rows.end_ns[chosen]),
+                nodes=Times.union(leading.start_ns, leading.end_ns),
+                tensors=max(1, round(len(sizes) / len(facts.steps))),
+                weights=round(sum(sizes) / len(facts.steps)),
+                averaged=bool((chosen & mean).any()),
+            )
+        )
+    return max(penalties, key=lambda one: one.forward.total_ns + one.nodes.total_ns, default=None)
+
+
+def _weights(trace: Trace, rows: Events) -> frozenset[Sizes]:
+    """The sizes of what layers are made of, but for those that what goes through layers has as well."""
+    weights: set[Sizes] = set()
+    batches: set[Sizes] = set()
+    pairs = np.unique(np.stack([rows.name.astype(np.int64), rows.told.astype(np.int64)]), axis=1)
+    for name, told in pairs.T.tolist():
+        sizes: tuple[Sizes, ...] = trace.inputs[told].sizes if told >= 0 else ()
+        called = trace.names[name]
+        if called in LOOK_UPS:
+            weights.update(sizes[:1])
+        elif called == CONVOLUTION:
+            weights.update(sizes[1:2])
+            batches.update(sizes[:1])
+        elif called in LAYERS and len(sizes) > 1 and len(sizes[1]) == 2 and len(sizes[0]) > 1:
+            given, weight = sizes[0], sizes[1]
+            weights.add(weight)
+            batches |= {given, (*given[:-1], weight[0] if called == LAYERS[0] else weight[1])}
+            if called != LAYERS[0]:
+                weights.add(weight[::-1])  # a product with the weight as it lies, or with it transposed
+    return frozenset(one for one in weights - batches if len(one) > 1)
+
+
+def _of_two_alike(inputs: Inputs) -> bool:
+    return len(inputs.sizes) > 1 and inputs.sizes[0] == inputs.sizes[1]
+
+
+def _shifted(rows: Bool, by: int) -> Bool:
+    """Which rows stand so many places behind one of these (before one: a negative number)."""
+    found = np.zeros_like(rows)
+    if by > 0:
+        found[by:] = rows[:-by]
+    else:
+        found[:by] = rows[-by:]
+    return found

@@ -41,6 +41,7 @@ from perf_diagnostics.diagnose.trace.rules.hst006_time_outside_phases import Ope
 from perf_diagnostics.diagnose.trace.rules.hst007_recompiles import CompilesInSteps
 from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
 from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
+from perf_diagnostics.diagnose.trace.rules.hst018_grown_by_copies import GrownByCopies
 from perf_diagnostics.diagnose.trace.rules.inp001_input_bound import WaitingForInput
 from perf_diagnostics.diagnose.trace.rules.inp007_preprocessing_in_the_loop import Preprocessing
 from perf_diagnostics.diagnose.trace.rules.opt001_optimizer_heavy import LaunchesInOptimizer
@@ -68,6 +69,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     OperatorsOutsidePhases(),
     CompilesInSteps(),
     ManySmallCalls(),
+    GrownByCopies(),
     UnexplainedGap(),
     LaunchesInOptimizer(),
     WaitsInOptimizer(),

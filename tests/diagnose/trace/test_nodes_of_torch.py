@@ -304,7 +304,8 @@ def test_accumulated_batches_write_each_gradient_once_a_pass(tmp_path: Path) -> 
 def test_operators_of_no_phase_are_told_with_their_place(clips: bool, where: str, tmp_path: Path) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    mean = {name: value.clone() for name, value in model.state_dict().items()}
+    state = model.state_dict()
+    mean = {name: value.clone() for name, value in state.items()}
 
     def step() -> None:
         model(X).square().mean().backward()
@@ -315,7 +316,7 @@ def test_operators_of_no_phase_are_told_with_their_place(clips: bool, where: str
         optimizer.zero_grad()
         if not clips:
             for _ in range(20):
-                for name, value in model.state_dict().items():
+                for name, value in state.items():
                     mean[name] = mean[name] * 0.9 + value.clone() * 0.1
 
     finding = ask(OperatorsOutsidePhases(info_share=0.001), recorded(step, tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 from perf_diagnostics.diagnose.code.slow_idioms import ONE_NUMBER_A_ROW
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured
 from perf_diagnostics.diagnose.finding import Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, limit
+from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.hst006_time_outside_phases import TimeOutsidePhases
 from perf_diagnostics.diagnose.trace.compiler import Compiler
@@ -34,6 +35,25 @@ _PAUSE_NS = 1_000_000
 _UNIQUE_ROWS = "aten::unique_dim"
 _UNIQUE = Remedy(f"Where torch.unique looks for different rows (dim=0): {ONE_NUMBER_A_ROW}.")
 
+#: ``state_dict()`` calls it for each tensor it gives; from so many calls for each parameter it is called again and
+#: again, as in a loop over its names (judgement: once for a model and once for its average is two).
+_DETACH, _AGAIN = "aten::detach", 6.0
+
+#: What averages of parameters by their names are made of.
+_OF_AVERAGES = frozenset(f"aten::{name}" for name in ("mul", "mul_", "add", "add_", "sub", "lerp", "lerp_", "copy_"))
+
+_STATE_DICT = Remedy(
+    "state_dict() goes through all modules and detaches every tensor, each time it is called: call it once before the "
+    "loop over its names, or go through zip(a.parameters(), b.parameters()) and their buffers."
+)
+_NOT_EACH_STEP = Remedy(
+    "Metrics and what is logged: from few numbers, or not in each step. Preparing of batches: in the loader's workers."
+)
+_AVERAGES = Remedy(
+    "Averages of parameters, and norms of gradients: all tensors at once (torch._foreach_lerp_, "
+    "torch.optim.swa_utils.AveragedModel, clip_grad_norm_ with foreach=True)."
+)
+
 
 @dataclass(frozen=True)
 class OperatorsOutsidePhases:
@@ -45,6 +65,9 @@ class OperatorsOutsidePhases:
     looks_at: ClassVar[Literal["trace"]] = "trace"
 
     info_share: float = field(default=0.05, metadata=limit("share of the step to mention", "judgement"))
+    warn_share: float = field(
+        default=0.10, metadata=limit("share of the step on tensors detached again to warn from", "as HST006 of a run")
+    )
     many: float = field(
         default=200.0, metadata=limit("operators a step to call them a loop, where they are small", "judgement")
     )
@@ -80,33 +103,66 @@ class OperatorsOutsidePhases:
             says = f"operators outside of forward, backward and update take {percent(share.value)} of a step"
             return cleared(self, says, number)
         most = _most(facts, rows)
+        again = _detached_again(facts, rows) if loops else Times.none()
+        needless = facts.share_of(again - inside)
+        level = grade(needless, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=Severity.INFO,
+            severity=Severity.INFO if level is None else level.severity,
             summary=f"{percent(share.value)} of each step goes into {mean_count(many)} {'small ' if loops else ''}"
             "operators that belong neither to forward and backward nor to the update"
             f"{', and the pauses between them' if loops else ''}, {_where(phases, rows)}{in_functions(facts, times)}: "
-            f"{listing(most)}{': a loop in Python' if loops else ''}.",
+            f"{listing(most)}{': a loop in Python' if loops else ''}{_again_in_words(needless) if level else ''}.",
             scope=facts.label,
-            evidence=(number,),
-            remedies=(
-                *((_UNIQUE,) if any(name.startswith(_UNIQUE_ROWS) for name in most) else ()),
-                *((AT_ONCE,) if loops else ()),
-                Remedy(
-                    "Averages of parameters, and norms of gradients: all tensors at once (torch._foreach_lerp_, "
-                    "torch.optim.swa_utils.AveragedModel, clip_grad_norm_ with foreach=True)."
-                ),
-                Remedy(
-                    "Metrics and what is logged: from few numbers, or not in each step. Preparing of batches: in the "
-                    "loader's workers."
-                ),
-            ),
+            evidence=(number, *((evidence("tensors detached again", needless, "%"),) if level else ())),
+            remedies=_remedies(most, loops=loops, again=level is not None),
             # Some of it the method may need as it is.
-            recoverable=recoverable(Interval(share.value, 0.0, share.high, share.n), self.family),
-            confidence=confidence(Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin),
+            recoverable=recoverable(
+                Interval(share.value, needless.value if level else 0.0, share.high, share.n), self.family
+            ),
+            confidence=confidence(
+                Tier.SHARE_AND_CAUSE if level else Tier.SHARE, sure=True, coverage=facts.coverage, thin=facts.thin
+            ),
         )
+
+
+def _remedies(most: Sequence[str], *, loops: bool, again: bool) -> tuple[Remedy, ...]:
+    """The first is about what the time goes to, as far as its operators tell."""
+    averages = loops and sum(name in _OF_AVERAGES for name in most) >= len(most) / 2
+    return (
+        *((_STATE_DICT,) if again else ()),
+        *((_UNIQUE,) if any(name.startswith(_UNIQUE_ROWS) for name in most) else ()),
+        *((_AVERAGES,) if averages else ()),
+        *((AT_ONCE,) if loops else ()),
+        *(() if averages else (_AVERAGES,)),
+        _NOT_EACH_STEP,
+    )
+
+
+def _again_in_words(needless: Interval) -> str:
+    return (
+        f"; {percent(needless.value)} of the step is detaching tensors again, as state_dict() does with all of a "
+        "model's at each call"
+    )
+
+
+def _detached_again(facts: TraceFacts, rows: Events) -> Times:
+    """When tensors were detached of which there are many more than parameters, with the pauses between them."""
+    detaches = rows.where(facts.trace.named(lambda name: name == _DETACH)[rows.name])
+    parameters = facts.gradients_a_step or 0.0
+    if not parameters or float(facts.calls_in_steps(detaches).mean()) < _AGAIN * parameters:
+        return Times.none()
+    # Up to whatever is called next by the same thread.
+    rows = rows.where(np.lexsort((rows.start_ns, rows.track)))
+    mine = facts.trace.named(lambda name: name == _DETACH)[rows.name]
+    until = np.where(
+        np.append((rows.track[1:] == rows.track[:-1]) & (np.diff(rows.start_ns) < _PAUSE_NS), False),
+        np.append(rows.start_ns[1:], 0),
+        rows.end_ns,
+    )
+    return Times.union(rows.start_ns[mine], np.maximum(until, rows.end_ns)[mine])
 
 
 def _where(phases: Phases, rows: Events) -> str:

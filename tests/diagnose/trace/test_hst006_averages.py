@@ -1,0 +1,73 @@
+"""HST006 in traces: averages of a model's parameters, by their names and all at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.trace.rules.hst006_time_outside_phases import OperatorsOutsidePhases
+from tests.diagnose.answers import found, number
+from tests.diagnose.trace.builder import ask
+from tests.diagnose.trace.test_nodes_of_torch import X, net, recorded
+
+Average = Callable[[nn.Module, nn.Module], None]
+AGAIN = "tensors detached again"
+
+
+@torch.no_grad()
+def by_names(average: nn.Module, model: nn.Module) -> None:
+    for name in model.state_dict():
+        mine, new = average.state_dict()[name], model.state_dict()[name]
+        mine.copy_(mine * 0.9 + new * 0.1)
+
+
+@torch.no_grad()
+def of_two_states(average: nn.Module, model: nn.Module) -> None:
+    states = average.state_dict(), model.state_dict()
+    for name, mine in states[0].items():
+        mine.copy_(mine * 0.9 + states[1][name] * 0.1)
+
+
+@torch.no_grad()
+def one_by_one(average: nn.Module, model: nn.Module) -> None:
+    for mine, new in zip(average.parameters(), model.parameters(), strict=True):
+        for _ in range(8):  # enough of them for a loop
+            mine.mul_(0.9).add_(new, alpha=0.1)
+
+
+def training(average: Average, layers: int = 16) -> Callable[[], None]:
+    model = net(layers)
+    optimizer, other = torch.optim.SGD(model.parameters(), lr=0.01), copy.deepcopy(model)
+
+    def step() -> None:
+        model(X).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        average(other, model)
+
+    return step
+
+
+def test_a_state_that_is_asked_for_again_and_again_is_told_first(tmp_path: Path) -> None:
+    finding = found(ask(OperatorsOutsidePhases(), recorded(training(by_names), tmp_path)))
+    share, again = (number(finding, one) for one in (finding.evidence[0].metric, AGAIN))
+    assert isinstance(share.value, float) and isinstance(again.value, float)
+    assert 10 < again.value <= share.value
+    assert finding.severity is Severity.WARNING
+    assert "detaching tensors again, as state_dict() does" in finding.summary
+    assert finding.remedies[0].says.startswith("state_dict() goes through all modules")
+    assert finding.recoverable is not None and finding.recoverable.low > 0
+
+
+@pytest.mark.parametrize("average", [of_two_states, one_by_one])
+def test_of_others_averages_all_at_once_are_the_first_advice(average: Average, tmp_path: Path) -> None:
+    finding = found(ask(OperatorsOutsidePhases(info_share=0.001, many=50), recorded(training(average), tmp_path)))
+    assert finding.severity is Severity.INFO and "again" not in finding.summary
+    assert "torch._foreach_lerp_" in finding.remedies[0].says
+    assert finding.recoverable is not None and finding.recoverable.low == 0

@@ -49,6 +49,7 @@ SLOW = [
     ("search-in-list", "return self.names.index(name)", {"of_names": "list"}, ""),
     ("grown-by-copies", "self.all = np.append(self.all, x)", {"of_all": "grown"}, "numpy.append"),
     ("grown-by-copies", "bank = torch.cat([bank, x.detach()], dim=0)", {"bank": "grown"}, ""),
+    ("grown-by-copies", "mels = torch.cat([mels, out], 1)", {"mels": "collected"}, ""),
     ("grown-by-copies", "df = pd.concat((df, row))", {"df": "grown"}, "pandas.core.reshape.concat.concat"),
     ("grown-by-copies", "losses = losses + [loss]", {"losses": "grown"}, ""),
     (
@@ -217,6 +218,14 @@ def test_layers_that_join_what_they_are_given_are_no_history_that_grows() -> Non
     assert slow_idiom(taking(0.3, grown)) is not None
     assert slow_idiom(dataclasses.replace(taking(0.3, grown), phase="forward")) is None
     assert idiom_of(grown, "torch.nn.modules.conv.Conv2d.forward") is None
+
+
+def test_what_a_models_loop_only_collects_is_told_in_its_forward() -> None:
+    collected = line("mels = torch.cat([mels, out], 1)", mels="collected")
+    idiom = slow_idiom(dataclasses.replace(taking(0.3, collected), phase="forward"))
+    assert idiom is not None and "join it once behind the loop" in idiom.says
+    drawn = line("tokens = torch.cat([tokens, p.argmax(-1)], 1)", tokens="collected")
+    assert slow_idiom(dataclasses.replace(taking(0.3, drawn), phase="forward")) is None
 
 
 def test_of_several_lines_the_one_that_is_slow_is_told() -> None:

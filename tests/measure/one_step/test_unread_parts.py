@@ -153,5 +153,46 @@ def test_what_is_read_is_not_told(name: str) -> None:
     kept.clear()
 
 
-def test_what_gradients_go_back_through_is_told_elsewhere() -> None:
+def test_of_what_gradients_go_back_through_other_parts_are_told_elsewhere() -> None:
     assert told(by_operators, gradient=True) == []
+
+
+def scores(out: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Of each prediction for each one, by their own products."""
+    return (out @ out.t()) / 0.1
+
+
+def contrastive(out: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    each = scores(out, targets)
+    return each.logsumexp(1).sum() - each.diagonal().sum()
+
+
+DIAGONALS: dict[str, Match] = {
+    "view": lambda out, targets: nn.functional.logsigmoid(torch.diagonal(scores(out, targets))).mean(),
+    "copy": lambda out, targets: scores(out, targets).diag().sum(),
+    "trace": lambda out, targets: torch.trace(scores(out, targets)),
+    "of many": lambda out, targets: (out.view(B, Q, 6) @ out.view(B, 6, Q)).diagonal(dim1=1, dim2=2).square().mean(),
+}
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("match", [*DIAGONALS])
+def test_diagonals_are_told_with_and_without_a_gradient(match: str, gradient: bool) -> None:
+    (one,) = told(DIAGONALS[match], gradient=gradient)
+    assert one["diagonal"] is True
+    assert one["part"] == pytest.approx(1 / Q if match == "of many" else 1 / (B * Q))
+    assert 0 < one["forward"] < 1 and (one["backward"] > 0) is gradient
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        lambda out, targets: scores(out, targets).logsumexp(1).sum() - scores(out, targets).amax(),
+        contrastive,
+        # Backward reads it whole.
+        lambda out, targets: scores(out, targets).sigmoid().diagonal().sum(),
+        lambda out, targets: scores(out, targets)[:, 0].sum(),
+    ],
+)
+def test_with_a_gradient_what_is_read_beside_the_diagonal_counts(match: Match) -> None:
+    assert told(match, gradient=True) == []

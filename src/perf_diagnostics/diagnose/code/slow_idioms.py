@@ -284,15 +284,24 @@ def _grown(node: _Node) -> str:
 
     Only of what its file makes nothing else of meanwhile: ``x = torch.cat([x, skip])`` of a new x grows nothing.
     """
-    target, value = _made_anew(node, "grown")
+    target, value = _made_anew(node, "grown", "collected")
+    return target if _joins(value) else ""
+
+
+def _collected(node: _Node) -> str:
+    """The same of what the loop reads for nothing else, as layers do that join what they get to what they make."""
+    target, value = _made_anew(node, "collected")
+    return target if _joins(value) else ""
+
+
+def _joins(value: ast.AST) -> bool:
     of_torch = _call(value, "cat", "concat", "vstack", "hstack", of=_TORCH)
-    joins = (
+    return bool(
         _call(value, "append", "concatenate", "vstack", "hstack", "insert", of=_NUMPY)
         or (of_torch and not _draws(value))
         or _call(value, "concat", of=_PANDAS)
         or (isinstance(value, ast.BinOp) and isinstance(value.right, ast.List))
     )
-    return target if joins else ""
 
 
 def _draws(value: ast.AST) -> bool:
@@ -315,10 +324,10 @@ def _windowed(node: _Node) -> str:
     return target if joins else ""
 
 
-def _made_anew(node: _Node, kind: str) -> tuple[str, ast.AST]:
+def _made_anew(node: _Node, *kinds: str) -> tuple[str, ast.AST]:
     """What an assignment makes of itself, as its file tells of its name, and of what; empty where it is none."""
     tree = node.tree
-    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1 or node.kind(tree.targets[0]) != kind:
+    if not isinstance(tree, ast.Assign) or len(tree.targets) != 1 or node.kind(tree.targets[0]) not in kinds:
         return "", tree
     return ast.unparse(tree.targets[0]), tree.value
 
@@ -572,6 +581,8 @@ def _decoded(node: _Node) -> str:
 
 
 #: First what says most: an idiom inside of another one's line is told where the other is not.
+_COPIED = "each time all of {} is copied to add to it, so that it takes longer the longer it gets"
+
 _KNOWN = (
     _Known(
         "deque-index",
@@ -615,8 +626,14 @@ _KNOWN = (
     ),
     _Known(
         "grown-by-copies",
+        _collected,
+        _COPIED,
+        "append to a list, and join it once behind the loop",
+    ),
+    _Known(
+        "grown-by-copies",
         _grown,
-        "each time all of {} is copied to add to it, so that it takes longer the longer it gets",
+        _COPIED,
         "append to a list and join it once where it is needed, or write into an array made large enough before",
         inside=r"numpy\.|pandas\.",
         of_models=False,

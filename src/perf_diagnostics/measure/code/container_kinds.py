@@ -27,6 +27,9 @@ _OTHER = ""
 #: The kind of what is made anew of itself and more, again and again: ``seen = np.append(seen, x)`` in a loop.
 GROWN = "grown"
 
+#: The kind of what grows so, and the loop reads for nothing else: it could as well be joined once behind it.
+COLLECTED = "collected"
+
 #: The kind of what is made anew of a part of itself and what is new, and so stays as long as it is:
 #: ``bank = torch.cat([bank, x])[-size:]``.
 WINDOW = "window"
@@ -60,7 +63,8 @@ def container_kinds(source: str) -> dict[str, str]:
     """The kinds by name: a variable by its own, an attribute behind a dot, whatever it is an attribute of.
 
     What is made anew of itself and more in a loop that makes nothing else of it, or as an attribute in a function that
-    does not, is ``grown``, or a ``window`` where a part of it goes. A name that is made of several kinds somewhere in
+    does not, is ``grown``, ``collected`` where the loop reads it for nothing else, or a ``window`` where a part of it
+    goes. A name that is made of several kinds somewhere in
     the file, or of something that the source does not tell, is left out; None and what is handed in as an argument
     without a type do not count.
 
@@ -127,13 +131,10 @@ def _made_of_themselves(tree: ast.Module) -> Iterator[tuple[str, str]]:
             name, kind = _name(node.targets[0]), _adds_to_itself(node)
             if isinstance(block, functions) and not name.startswith("."):
                 continue
-            stored = [
-                one
-                for one in ast.walk(block)
-                if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Store) and _name(one) == name
-            ]
-            if len(stored) == sum(_name(add.targets[0]) == name for add in adds):
-                yield name, kind
+            named = [one for one in ast.walk(block) if isinstance(one, ast.Name | ast.Attribute) and _name(one) == name]
+            stored = sum(isinstance(one.ctx, ast.Store) for one in named)
+            if stored == sum(_name(add.targets[0]) == name for add in adds):
+                yield name, COLLECTED if kind == GROWN and len(named) == 2 * stored and name[0] != "." else kind
         if isinstance(block, functions):
             yield from _by_way_of_a_name(block)
 

@@ -1,7 +1,9 @@
-"""Results without a gradient of which only a part is ever read: the rest was computed for nothing.
+"""Results of which only a part is ever read: the rest was computed for nothing.
 
 The costs of matching every prediction of a batch with every target of it, of which each sample reads its own block, are
-such; and what is computed of a whole image that is cropped afterwards.
+such; and what is computed of a whole image that is cropped afterwards. Of results that gradients go back through the
+diagonals of matrices are: scores of each row for each other one, of which each for its own is read. Of other parts of
+these the rows without a gradient tell.
 """
 
 from __future__ import annotations
@@ -48,18 +50,38 @@ _OF_OTHERS = aten(
 #: A view that is how numbers leave torch.
 _READS = aten("detach", "alias")
 
+#: What reads the diagonal of a matrix that it is given as a whole.
+_READS_DIAGONAL = aten("trace", "diagonal_copy")
+_DIAGONALS = _READS_DIAGONAL | aten("diagonal")
+
 
 class _Result:
-    """What an operation made, and which parts of it were read since."""
+    """What an operation made, and which parts of it were read since.
 
-    def __init__(self, operation: Operation, tensor: torch.Tensor, line: tuple[Any, dict[str, Json]]) -> None:
-        self.operation, self.numbers, self.line = operation, stored_numbers(tensor), line
+    ``graded`` says that gradients go back through it, ``diagonal`` that all that was read are diagonals; ``line`` made
+    it, or, of a graded one, took a diagonal of it.
+    """
+
+    def __init__(self, operation: Operation, ran: Ran) -> None:
+        tensor = ran.result
+        self.operation, self.numbers = operation, stored_numbers(tensor)
+        self.line: tuple[Any, dict[str, Json]] = (None, {})
+        self.graded = torch.is_grad_enabled() and any(one.requires_grad for one in ran.given())
         self.weak = _weak(tensor.untyped_storage())
         self.parts: dict[tuple[Any, ...], int] = {}
+        self.diagonal = True
+        #: How far a diagonal's numbers lie apart.
+        strides = tensor.stride()
+        self._steps = {one + other for place, one in enumerate(strides) for other in strides[:place]}
 
     def is_read(self, tensor: torch.Tensor) -> None:
         part = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         self.parts[part] = stored_numbers(tensor)
+        self.diagonal = self.diagonal and not self._steps.isdisjoint(tensor.stride())
+
+    def diagonal_is_read(self, tensor: torch.Tensor) -> None:
+        """Of the whole, by an operator that takes it itself."""
+        self.parts["diagonal",] = stored_numbers(tensor) // max(1, max(tensor.shape[-2:], default=1))
 
     @property
     def read(self) -> float:
@@ -68,7 +90,8 @@ class _Result:
 
 
 class UnreadParts(GraphWatcher):
-    """Looks for results without a gradient of which a small part is read by others, until they are let go.
+    """Looks for results of which a small part is read by others until they are let go: without a gradient any part,
+    with one the diagonal.
 
     Args:
         graph: is shown each operator before.
@@ -112,9 +135,15 @@ class UnreadParts(GraphWatcher):
 
     def see_operation(self, operation: Operation, ran: Ran) -> None:
         if operation.is_view and ran.operator not in _READS:
+            self._takes_a_diagonal(ran)
             return
         for tensor in ran.given():
-            self.is_read(tensor)
+            result = self._in_memory.get(memory(tensor)) if has_one_memory(tensor) else None
+            if result is not None and ran.operator in _READS_DIAGONAL:
+                self._takes_a_diagonal(ran)
+                result.diagonal_is_read(tensor)
+            else:
+                self.is_read(tensor)
         if operation.is_view:
             return
         given = {memory(one) for one in ran.given()}
@@ -125,32 +154,45 @@ class UnreadParts(GraphWatcher):
         made = ran.result
         if not isinstance(made, torch.Tensor) or made.numel() < _LEAST_NUMBERS:
             return
-        if torch.is_grad_enabled() and any(one.requires_grad for one in ran.given()):
-            return  # backward tells of those
         if _makes_each(operation):
-            result = _Result(operation, made, self._lines.line())
+            result = _Result(operation, ran)
+            if not result.graded:
+                result.line = self._lines.line()
             self._in_memory[memory(made)] = result
             self._results.append(result)
 
+    def _takes_a_diagonal(self, ran: Ran) -> None:
+        """By such a line a graded result is told: to ask for that of each takes longer than to keep them."""
+        if ran.operator not in _DIAGONALS:
+            return
+        for tensor in filter(has_one_memory, ran.given()):
+            result = self._in_memory.get(memory(tensor))
+            if result is not None and result.graded:
+                result.line = self._lines.line()
+
     def entries(self) -> Iterator[dict[str, Json]]:
-        """For each line: the ``shape`` of what it makes, which ``part`` of it is read, how often (``calls``), and of
-        all operators' time the share that was for the rest, with what was computed for this alone.
+        """For each line: the ``shape`` of what it makes, which ``part`` of it is read, how often (``calls``), whether
+        that is a ``diagonal``, and of all operators' time the share that was for the rest, with what was computed for
+        this alone.
         """
         lines: dict[Any, list[_Result]] = {}
         for one in self._results:
             # What outlives the step may be read in another one; of what is not read at all CMP029 tells.
-            if one.numbers and one.line[0] is not None and 0 < one.read <= _AT_MOST and one.weak.expired():
+            told = one.numbers and one.line[0] is not None and 0 < one.read <= _AT_MOST and one.weak.expired()
+            if told and (one.diagonal or not one.graded):
                 lines.setdefault(one.line[0], []).append(one)
         for found in lines.values():
-            most = max(found, key=lambda one: one.operation.forward)
+            most = max(found, key=lambda one: one.operation.seconds)
             unread = {each: 1 - one.read for one in found for each in _made_for(one)}
             forward = sum(part * one.forward for one, part in unread.items())
+            backward = sum(part * one.backward for one, part in unread.items())
             yield {
                 **most.line[1],
                 "shape": [most.numbers],
                 "part": most.read,
                 "calls": len(found),
-                **self._graph.share_of(forward, 0.0),
+                "diagonal": most.diagonal,
+                **self._graph.share_of(forward, backward),
             }
 
 

@@ -8,17 +8,13 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rules.cmp045_mostly_unread import MostlyUnread
+from perf_diagnostics.diagnose.rules.cmp045_mostly_unread import DIAGONAL_ALONE, MostlyUnread
 from perf_diagnostics.diagnose.trace.cut_products import CutProducts, cut_products
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.trace.rule import share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
-_DIAGONAL = Remedy(
-    "Compute the diagonal alone: (a * b).sum(-1) is that of a @ b.T, (a - b).norm(dim=-1) that of torch.cdist(a, b), "
-    "and (a * b.T).sum() is torch.trace(a @ b)."
-)
 _CUT_FIRST = Remedy("Cut first, and multiply what is left: layer(x[:, -1]) in place of layer(x)[:, -1].")
 
 
@@ -55,7 +51,7 @@ class ProductsMostlyUnread:
             f"and backward: {_what(cut)}{in_functions(facts, cut.forward)}.",
             scope=facts.label,
             evidence=(number, Evidence(metric="such products a step", value=cut.calls)),
-            remedies=(_DIAGONAL if cut.diagonal else _CUT_FIRST,),
+            remedies=(DIAGONAL_ALONE if cut.diagonal else _CUT_FIRST,),
             recoverable=recoverable(unread.reaching(whole.value), self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn import functional
 
 from perf_diagnostics.diagnose.facts.facts import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.trace.rules.cmp009_unfused_attention import WrittenScores
 from tests.diagnose.answers import clear, found, missing, number
 from tests.diagnose.trace.builder import BACKWARD, MATRIX, POINTWISE, TraceBuilder, ask, repeated
+from tests.diagnose.trace.test_nodes_of_torch import recorded
 
 SOFTMAX = "void (anonymous namespace)::cunn_SoftMaxForward<8, float>"
 
@@ -107,3 +111,37 @@ def test_where_the_host_sets_the_pace_it_is_an_info_without_a_gain(tmp_path: Pat
 
     finding = found(ask(WrittenScores(), repeated(1000, 5, fill).facts(tmp_path)))
     assert finding.severity is Severity.INFO and finding.recoverable is None and "host sets the pace" in finding.summary
+
+
+Q = torch.rand(2, 4, 64, 32)
+
+
+def attention(*, dropout: float = 0.0, heads: bool = True, mask: bool = False) -> Callable[[], None]:
+    query = (Q if heads else Q.flatten(0, 1)).clone().requires_grad_()
+    bias = torch.zeros(64, 64, requires_grad=True) if mask else None
+
+    def step() -> None:
+        for _ in range(8):
+            found = functional.scaled_dot_product_attention(query, query, query, attn_mask=bias, dropout_p=dropout)
+            found.sum().backward()
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("step", "because"),
+    [
+        (attention(dropout=0.1), ", for its dropout_p is above 0."),
+        (attention(heads=False), ", for its inputs have three dimensions"),
+        (attention(mask=True), "takes these steps itself. On the CPU"),
+    ],
+)
+def test_where_torchs_own_attention_takes_the_steps_the_reason_is_told(
+    step: Callable[[], None], because: str, tmp_path: Path
+) -> None:
+    (remedy,) = found(ask(WrittenScores(), recorded(step, tmp_path))).remedies
+    assert because in remedy.says and "dropout_p=0" in remedy.says
+
+
+def test_attention_that_torch_fuses_on_the_cpu_is_clear(tmp_path: Path) -> None:
+    clear(ask(WrittenScores(), recorded(attention(), tmp_path)))

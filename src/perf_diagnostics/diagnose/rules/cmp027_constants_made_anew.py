@@ -13,11 +13,11 @@ from perf_diagnostics.diagnose.rule import Answer, limit
 from perf_diagnostics.diagnose.rule_parts.needless_work import and_more, answer, of_the_step
 from perf_diagnostics.diagnose.wording import counted
 
-_BUFFER = Remedy(
+BUFFER = Remedy(
     "Make it once and keep it: self.register_buffer(name, table, persistent=False) in the module's __init__, where "
     "it moves to the device with the model; values and gradients stay the same."
 )
-_LENGTHS = Remedy(
+LENGTHS = Remedy(
     "If its size follows the batch: make it for the longest and take a part of it (self.table[:length], a view that "
     "copies nothing), or keep one for each size (functools.lru_cache)."
 )
@@ -31,7 +31,10 @@ class ConstantsMadeAnew:
         In a step of a loop or trial, which is none of those that count: the operators of forward and the loss that
         read nothing but what was made of numbers in the code (torch.arange, zeros, full, tril, linspace …), directly or
         by others of that kind, and the seconds of each on the CPU. Random draws, tensors from Python's lists, what a
-        tensor's number went into (item), and uninitialised memory do not count, nor what a library makes.
+        tensor's number went into (item), and uninitialised memory do not count, nor what a library makes. In a trace
+        with sizes: runs of operators from torch.arange and the like on that compute number by number, of tensors of
+        these sizes alone and without a gradient, alike in each step; with the look-ups in one table that the same
+        run's numbers choose again and again, as of relative positions in each layer.
 
     Why it matters:
         A mask, a positional table or an anchor grid costs as much as other tensors of its size, and its Python lines
@@ -62,7 +65,7 @@ class ConstantsMadeAnew:
             facts,
             found,
             _summary(found) if found else "",
-            (_BUFFER, _LENGTHS),
+            (BUFFER, LENGTHS),
             metric="making constants",
             levels=(self.info_share, self.warn_share),
             clear="no considerable part of the step makes what is the same in every step",

@@ -9,7 +9,7 @@ import numpy as np
 from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import PRODUCTS, SOFTMAX
+from perf_diagnostics.diagnose.trace.inputs import ATTENTION, PRODUCTS, SOFTMAX
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import of_device
 
@@ -18,6 +18,12 @@ _BATCHED = ("aten::bmm", "aten::baddbmm")
 #: Fused attention, by what its operators' names begin with: torch's own, and the flash_attn package's.
 _FUSED = ("aten::_scaled_dot_product_", "aten::_flash_attention", "aten::_efficient_attention", "flash_attn::")
 _NOT_FUSED = "aten::_scaled_dot_product_attention_math"
+
+#: Where the part to drop stands among the arguments of scaled_dot_product_attention.
+_DROPOUT = 4
+
+#: Dimensions of inputs that it takes in steps.
+_WITHOUT_HEADS = 3
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,24 @@ def written_on_the_cpu(facts: TraceFacts) -> AttentionOnCpu | None:
         return None
     inside = own.within(spans)
     return AttentionOnCpu(own.share(inside), own.share(inside & ~own.named(*PRODUCTS)), tokens)
+
+
+def steps_of_sdpa(facts: TraceFacts) -> tuple[bool, str]:
+    """Whether scaled_dot_product_attention is called and takes its own steps one by one; and why, as far as its
+    arguments tell (of torch 2.13 on the CPU: dropout, three dimensions; a mask that needs a gradient they do not tell).
+    """
+    trace = facts.trace
+    if _NOT_FUSED not in trace.names:
+        return False, ""
+    operators = trace.of(Kind.OPERATOR)
+    told = operators.told[trace.named(lambda name: name == ATTENTION)[operators.name]]
+    calls = [trace.inputs[one] for one in np.unique(told[told >= 0]).tolist()]
+    dropped = [one.numbers[_DROPOUT] for one in calls if len(one.numbers) > _DROPOUT]
+    if any(one not in ("", "0", "0.") for one in dropped):
+        return True, "its dropout_p is above 0"
+    if calls and all(len(size) == _WITHOUT_HEADS for one in calls for size in one.sizes[:1]):
+        return True, "its inputs have three dimensions, and not (batch, heads, length, width)"
+    return True, ""
 
 
 def _require_fused(facts: TraceFacts) -> None:

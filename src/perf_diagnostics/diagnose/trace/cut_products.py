@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Bool, Events, Int32, Kind, Trace
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Int32, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import DIAGONALS
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.names import ENGINE
-from perf_diagnostics.diagnose.trace.nesting import by_thread, callers
-from perf_diagnostics.diagnose.trace.nodes import Nodes
-from perf_diagnostics.records import Int64
 
 #: What leads back from some of a tensor's numbers to all of them; the first from a matrix' diagonal.
 _FROM_DIAGONAL = re.compile(r"^(Diagonal|Trace)Backward\d*(_copy)?$")
@@ -27,9 +24,6 @@ _BETWEEN = re.compile(
 )
 
 _PRODUCT = re.compile(r"^(Mm|Bmm|Addmm|Baddbmm|Linear|MkldnnLinear|EuclideanDist|Cdist)Backward\d*$")
-
-#: How autograd adds up what comes from several that read one tensor.
-_ADDS = ("aten::add", "aten::add_")
 
 #: What all numbers may go through without a gradient, in a metric: then they are read.
 _READS_ALL = re.compile(r"^aten::(argmax|argmin|topk|sort|argsort|max|softmax|_softmax|log_softmax|logsumexp)$")
@@ -76,7 +70,7 @@ def cut_products(facts: TraceFacts) -> CutProducts | None:
     diagonals, places, between, products = map(named, (_FROM_DIAGONAL, _FROM_PLACES, _BETWEEN, _PRODUCT))
     # Each next node is of what made the one before, and of nothing else that read it a gradient has been added.
     follows = (np.diff(rows.correlation) == -1) & (np.diff(rows.track) == 0)
-    follows &= ~np.isin(rows.start_ns, _adding(nodes))[:-1]
+    follows &= ~np.isin(rows.start_ns, nodes.summing)[:-1]
     longest = (0, False, 0.0, 0)
     spans: list[tuple[int, int, int, int]] = []
     for first in np.flatnonzero((diagonals | places)[:-1] & follows).tolist():
@@ -103,17 +97,6 @@ def cut_products(facts: TraceFacts) -> CutProducts | None:
         part=part,
         size=size,
     )
-
-
-def _adding(nodes: Nodes) -> Int64:
-    """The starts of the nodes' ranges in which gradients of one tensor are added up, that several read."""
-    trace = nodes.launches.trace
-    operators = by_thread(trace.of(Kind.OPERATOR))
-    caller = callers(operators)
-    adds = np.flatnonzero(trace.named(_ADDS.__contains__)[operators.name] & (caller >= 0))
-    engine = trace.named(lambda name: name.startswith(ENGINE))[operators.name]
-    found: Int64 = operators.start_ns[caller[adds][engine[caller[adds]]]]
-    return found
 
 
 def _reads_all(trace: Trace, names: Int32) -> bool:

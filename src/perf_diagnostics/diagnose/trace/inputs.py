@@ -54,6 +54,28 @@ SORT, _SLICE = "aten::sort", "aten::slice"
 CUTS = (_SLICE, "aten::select")
 _ALONG = frozenset((SORT, *CUTS))
 
+#: What makes tensors of numbers alone: grids of their arguments, and filled ones of the sizes that come first.
+GRIDS = ("aten::arange", "aten::linspace", "aten::logspace", "aten::eye")
+FILLED = ("aten::ones", "aten::zeros", "aten::full")
+TRIANGLES = ("aten::tril", "aten::triu")
+
+#: What computes each number by itself, or arranges numbers otherwise; the last ones of lists of tensors.
+OF_LISTS = ("aten::cat", "aten::stack", "aten::meshgrid")
+EACH_NUMBER = frozenset(
+    (
+        *(f"aten::{name}" for name in (
+            *("abs", "neg", "exp", "log", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "pow", "square", "sign"),
+            *("floor", "ceil", "round", "clamp", "clamp_min", "clamp_max", "minimum", "maximum", "logical_not"),
+            *("add", "sub", "rsub", "mul", "div", "floor_divide", "remainder", "lt", "le", "gt", "ge", "eq", "ne"),
+            *("add_", "sub_", "mul_", "div_", "exp_", "neg_", "copy_", "fill_", "masked_fill", "masked_fill_", "where"),
+            *("bitwise_not", "bitwise_and", "bitwise_or", "logical_and", "logical_or", "cumsum", "outer", "to"),
+            *("clone", "contiguous", "view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "transpose"),
+            *("t", "permute", "flatten", "slice", "select", "repeat", "flip", "unbind", "detach", "alias"),
+        )),
+        *(*TRIANGLES, *OF_LISTS),
+    )
+)  # fmt: skip
+
 #: What reads a matrix' diagonal.
 DIAGONALS = ("aten::diagonal", "aten::diag", "aten::trace")
 
@@ -64,12 +86,25 @@ COMMUNICATION = "record_param_comms"
 SHAPED = frozenset(
     (
         *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS),
-        *(*_NUMBERS, *TOTALS, *CUTS, *DIAGONALS, POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
+        *(
+            *_NUMBERS,
+            *TOTALS,
+            *CUTS,
+            *DIAGONALS,
+            *GRIDS,
+            *FILLED,
+            *EACH_NUMBER,
+            POWER,
+            SORT,
+            CONVOLUTION,
+            ATTENTION,
+            COMMUNICATION,
+        ),
     )
 )
 
 #: … and of which the arguments that are no tensors are kept as well.
-_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, POWER, ATTENTION))
+_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, *GRIDS, *FILLED, POWER, ATTENTION))
 
 #: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
 DOUBLES = ("double", "c10::complex<double>")
@@ -108,8 +143,8 @@ class Inputs:
     """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded).
 
     ``numbers`` are the arguments as torch writes those that are no tensors ("" in a tensor's place), of attention,
-    transforms, norms and powers only; of sorts, and of what takes some of a dimension's places, the dimension and how
-    many.
+    transforms, norms, powers and of what makes tensors of numbers alone; of sorts, and of what takes some of a
+    dimension's places, the dimension and how many.
     """
 
     sizes: tuple[Sizes, ...]

@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import outermost
 from perf_diagnostics.diagnose.trace.launches import Launches
 from perf_diagnostics.diagnose.trace.nesting import by_thread, callers
+from perf_diagnostics.records import Int64
 
 #: What all that a backward pass calls lies in. Traces of a torch that did not name it (before 1.10) tell of no passes:
 #: what adds gradients up between two nodes looks like another forward there.
@@ -28,6 +29,9 @@ GRADIENT = "torch::autograd::AccumulateGrad"
 #: How nodes are named as operators: "AddmmBackward0", "CheckpointFunctionBackward", "torch::autograd::CopySlices". Some
 #: call others (CopySlices), without a range of the engine's.
 _NODE = re.compile(r"^autograd::engine|^torch::autograd::|Backward\d*$")
+
+#: How autograd adds up what comes of several that read one tensor.
+_ADDS = ("aten::add", "aten::add_")
 
 #: Operators of layers: those that run before a forward, with gradients on, are its first ones, which nobody trains.
 _LAYERS = frozenset(
@@ -113,6 +117,15 @@ class Nodes:
         caller = callers(operators)
         called = np.flatnonzero((caller >= 0) & node[caller] & ~node)
         return operators, caller, called[self.passes.containing(operators.start_ns[called]) >= 0]
+
+    @cached_property
+    def summing(self) -> Int64:
+        """When those of the engine's ranges begin in which the gradients of a tensor are added up that several read."""
+        trace, (operators, caller, _) = self.launches.trace, self._called
+        adds = np.flatnonzero(trace.named(_ADDS.__contains__)[operators.name] & (caller >= 0))
+        engine = trace.named(lambda name: name.startswith(_ENGINE))[operators.name]
+        found: Int64 = operators.start_ns[caller[adds][engine[caller[adds]]]]
+        return found
 
     @cached_property
     def derived(self) -> Bool:

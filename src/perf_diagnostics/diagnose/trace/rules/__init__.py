@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import Gradie
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
 from perf_diagnostics.diagnose.trace.rules.cmp025_rows_without_gradient import LogitsOfAllPlaces
+from perf_diagnostics.diagnose.trace.rules.cmp027_constants_made_anew import MadeOfNumbers
 from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
 from perf_diagnostics.diagnose.trace.rules.cmp036_penalty_by_gradients import PenaltyInTheLoss
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
@@ -91,6 +92,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     WaveQuantisation(),
     LayoutChanges(),
     LogitsOfAllPlaces(),
+    MadeOfNumbers(),
     WeightsMerged(),
     PenaltyInTheLoss(),
     ProductsMostlyUnread(),

@@ -10,7 +10,7 @@ from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy,
 from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp009_unfused_attention import UnfusedAttention
-from perf_diagnostics.diagnose.trace.attention import written_attention, written_on_the_cpu
+from perf_diagnostics.diagnose.trace.attention import steps_of_sdpa, written_attention, written_on_the_cpu
 from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.wording import percent
@@ -67,7 +67,7 @@ class WrittenScores:
             f"{'; but the host sets the pace' if starved else ''}.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(_FUSED,),
+            remedies=(_remedy(facts),),
             recoverable=None if starved else recoverable(Interval(scores, None, None, len(facts.steps)), self.family),
             confidence=confidence(Tier.DEEP_WINDOW, sure=True, coverage=facts.coverage, thin=facts.thin),
         )
@@ -96,7 +96,24 @@ class WrittenScores:
             f"memory and back between two products, which takes {percent(attention.scores)} beside the products.",
             scope=facts.label,
             evidence=tuple(numbers),
-            remedies=(_FUSED,),
+            remedies=(_remedy(facts),),
             recoverable=recoverable(gone, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=True, coverage=facts.coverage, thin=facts.thin),
         )
+
+
+def _remedy(facts: TraceFacts) -> Remedy:
+    called, because = steps_of_sdpa(facts)
+    if not called:
+        return _FUSED
+    why = f", for {because}" if because else ""
+    if facts.on_device:
+        return Remedy(
+            f"scaled_dot_product_attention is called, and takes these steps itself{why}: under torch.nn.attention."
+            "sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION) it fails, and says what stands in the way."
+        )
+    return Remedy(
+        f"scaled_dot_product_attention is called, and takes these steps itself{why}. On the CPU it is fused with "
+        "dropout_p=0 (transformers: attention_probs_dropout_prob=0 or attention_dropout=0; it regularises a little "
+        "less, and dropout elsewhere may stay), four dimensions, and a mask that needs no gradient."
+    )

@@ -121,6 +121,9 @@ class ZerosOfTables:
         untouched = _untouched(facts)
         part = 1.0 if untouched is None else untouched
         most = min(1.0, making.value + _updating(facts).value)
+        if not part:
+            says = "as many rows of tables are looked up as they have: their gradients are no zeros"
+            return cleared(self, says, evidence("making gradients as large as tables", making, "%"))
         share = Interval(making.value, making.value * part, most, len(facts.steps))
         numbers = (
             evidence("making gradients as large as tables", making, "%", limit=self.limits.info_share),

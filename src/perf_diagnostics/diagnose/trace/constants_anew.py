@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.trace.events import Events, Rows, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import (
@@ -34,6 +33,9 @@ _DIGITS = re.compile(r"\d+")
 
 #: A run of fewer operators computes nothing: it makes indices, or a tensor to be filled.
 _LEAST_OPERATORS = 3
+
+#: A longer run is taken for several: all that may belong to one is looked through from each of its beginnings on.
+_MOST_OPERATORS = 400
 
 #: What a run may look up in a table that is trained, and its node.
 _LOOK_UP = LOOK_UPS[0]
@@ -85,8 +87,7 @@ def constants_anew(facts: TraceFacts) -> ConstantsAnew | None:
     if facts.update_on_host is not None:
         inside &= facts.update_on_host.times.containing(rows.start_ns) < 0
     rows, step = rows.where(inside), step[inside]
-    if not (rows.told >= 0).any():
-        raise NotMeasured("input_dims", "the trace does not tell the sizes of operators: record_shapes=True does")
+    facts.require_sizes(rows)
     found: dict[tuple[object, ...], list[_Run]] = defaultdict(list)
     for run in _runs(trace, rows, step):
         found[run.alike(rows)].append(run)
@@ -115,8 +116,8 @@ def _runs(trace: Trace, rows: Events, step: Rows) -> Iterator[_Run]:
         if start < place:
             continue
         # From here on as far as the names alone allow for.
-        end = start + 1
-        while end < len(rows) and goes_on[end] and rows.track[end] == rows.track[start] and step[end] == step[start]:
+        end, most = start + 1, min(len(rows), start + _MOST_OPERATORS)
+        while end < most and goes_on[end] and rows.track[end] == rows.track[start] and step[end] == step[start]:
             end += 1
         names = [trace.names[one] for one in rows.name[start:end].tolist()]
         told = [trace.inputs[one] if one >= 0 else None for one in rows.told[start:end].tolist()]

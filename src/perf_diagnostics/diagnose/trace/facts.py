@@ -202,6 +202,11 @@ class TraceFacts:
             raise NotMeasured("autograd_nodes", "no node of autograd's is in the trace, so no backward pass is known")
         return self.nodes
 
+    def require_sizes(self, operators: Events) -> None:
+        """Raise NotMeasured where none of these operators tells the sizes of its inputs."""
+        if not (operators.told >= 0).any():
+            raise NotMeasured("input_dims", "the trace does not tell the sizes of operators: record_shapes=True does")
+
     @cached_property
     def update(self) -> Update | None:
         """The optimizer's update; None where no range of it lies in the trace."""

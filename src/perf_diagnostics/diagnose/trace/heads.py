@@ -64,8 +64,7 @@ def head_of(facts: TraceFacts) -> Head | None:
         raise NotApplicable("losses", "no loss of classes is in the trace (parts that are compiled whole show none)")
     operators = trace.of(Kind.OPERATOR)
     operators = operators.where((operators.told >= 0) & (facts.steps.windows.containing(operators.start_ns) >= 0))
-    if not len(operators):
-        raise NotMeasured("input_dims", "the trace does not tell the sizes of operators: record_shapes=True does")
+    facts.require_sizes(operators)
     losses, of_loss, layers, multiplies = (
         trace.named(lambda name, those=those: name in those)[operators.name]  # type: ignore[misc]
         for those in (_LOSS, CROSS_ENTROPY, LAYERS, PRODUCTS)

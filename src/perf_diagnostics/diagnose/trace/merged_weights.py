@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.not_measured import NotApplicable, NotMeasured
+from perf_diagnostics.diagnose.not_measured import NotApplicable
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import BY_NUMBER, LAYERS, NORMS, Sizes
@@ -74,8 +74,7 @@ def merged_weights(facts: TraceFacts) -> MergedWeights | None:
     if facts.update_on_host is not None:
         inside &= facts.update_on_host.times.containing(operators.start_ns) < 0
     operators = operators.where(inside)
-    if not len(operators):
-        raise NotMeasured("input_dims", "the trace does not tell the sizes of operators: record_shapes=True does")
+    facts.require_sizes(operators)
     products, layers, linear, by_number, multiplies, norms = (
         trace.named(lambda name, those=those: name in those)[operators.name]  # type: ignore[misc]
         for those in (_PRODUCT, LAYERS, LAYERS[:1], BY_NUMBER, _MULTIPLY, NORMS)

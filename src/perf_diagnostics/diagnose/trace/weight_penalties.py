@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.not_measured import NotMeasured
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import CONVOLUTION, LAYERS, LOOK_UPS, NORMS, POWER, TOTALS, Inputs, Sizes
@@ -50,8 +49,7 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
     nodes, trace = facts.require_nodes(), facts.trace
     rows = nodes.others.where(facts.steps.on_host.containing(nodes.others.start_ns) >= 0)
     rows = rows.where(rows.correlation >= 0)
-    if not (rows.told >= 0).any():
-        raise NotMeasured("input_dims", "the trace does not tell the sizes of operators: record_shapes=True does")
+    facts.require_sizes(rows)
     weights = _weights(trace, rows)
 
     def of(names: tuple[str, ...], means: Callable[[Inputs], bool] = bool) -> Bool:

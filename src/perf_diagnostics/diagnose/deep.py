@@ -46,7 +46,7 @@ WINDOWS_ALONE = frozenset(
 _ON_ANY_DEVICE = ("HST004",)
 
 #: And those about the operators that the host computes itself.
-_ON_CPU = ("HST011", "CMP019")
+_ON_CPU = ("HST011", "HST018", "CMP019")
 
 #: An operator of less of the step is not told of by name.
 LEAST_TOLD = 0.02

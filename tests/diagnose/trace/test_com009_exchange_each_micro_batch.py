@@ -16,7 +16,7 @@ from tests.diagnose.answers import found, number
 from tests.diagnose.trace.builder import MATRIX, NCCL, TraceBuilder, ask, repeated
 
 GLOO = 300
-AN_UPDATE, ALONE, WHOLE = "exchanges an update", "needless exchanges", "the same, beside computing or not"
+AN_UPDATE, ALONE, WHOLE = "exchanges an update", "needless exchanges", "needless exchanges, beside computing or not"
 
 
 def micro_batch(

@@ -55,7 +55,7 @@ class ExchangedForNothing:
             evidence=(
                 number,
                 evidence("needless exchanges", alone, "%", limit=self.limits.warn_share),
-                evidence("the same, beside computing or not", whole, "%"),
+                evidence("needless exchanges, beside computing or not", whole, "%"),
             ),
             remedies=(NO_SYNC,),
             recoverable=recoverable(needless, self.family),

@@ -15,17 +15,17 @@ from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines, percent
 
 #: What drawing from words takes of drawing number by number, where it was not tried: 0.25 to 0.57 was seen.
-_LEFT_UNTRIED = 0.5
+LEFT_UNTRIED = 0.5
 
 #: More than a whole step: dropout is no fault.
 _NEVER = 2.0
 
-_BITS = Remedy(
+BITS = Remedy(
     "Draw the masks from whole random words, 16 bits for each number. Other random numbers, the same distribution but "
     "for a probability rounded to 1/65,536; compiled models draw in their own way.",
     {"masks_from_bits": True},
 )
-_LESS = Remedy(
+LESS = Remedy(
     "Leave dropout out where the model does not need it (with much data for its size, or beside other regularisation): "
     "p=0 draws nothing. This changes what is trained."
 )
@@ -38,7 +38,7 @@ class DropoutMasks:
     What it measures:
         In a step of a loop or trial, which is none of those that count: the time of ``bernoulli_`` on the CPU, which
         draws the masks of dropout and of attention with dropout. After the step as many numbers are drawn from whole
-        random words, 16 bits each: what that takes less counts.
+        random words, 16 bits each: what that takes less counts. In a trace of the CPU half of what drawing takes.
 
     Why it matters:
         torch draws a random number for each number of a mask, in one thread, at 8 to 15 ns: the forward of a T5 of
@@ -75,7 +75,7 @@ class DropoutMasks:
                 Evidence(metric="masks drawn a step", value=sum(one.calls for one in drawn)),
                 Evidence(metric="numbers of masks a step", value=sum(one.number("numbers") or 0 for one in drawn)),
             ),
-            remedies=(_BITS, _LESS),
+            remedies=(BITS, LESS),
             needless=1.0,
         )
         return answer(self, facts, lines, told, levels=(self.info_share, _NEVER))
@@ -84,7 +84,7 @@ class DropoutMasks:
 def _saved(one: OperatorsAt) -> OperatorsAt:
     """The same masks with what drawing them from words saves of their time."""
     left = one.number("left")
-    part = max(0.0, 1 - (_LEFT_UNTRIED if left is None else left))
+    part = max(0.0, 1 - (LEFT_UNTRIED if left is None else left))
     return replace(one, forward=one.forward * part, backward=one.backward * part, whole=one.whole * part)
 
 

@@ -20,6 +20,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp025_rows_without_gradient import L
 from perf_diagnostics.diagnose.trace.rules.cmp027_constants_made_anew import MadeOfNumbers
 from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
 from perf_diagnostics.diagnose.trace.rules.cmp036_penalty_by_gradients import PenaltyInTheLoss
+from perf_diagnostics.diagnose.trace.rules.cmp041_dropout_masks import MasksDrawn
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
 from perf_diagnostics.diagnose.trace.rules.cmp045_mostly_unread import ProductsMostlyUnread
 from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
@@ -95,6 +96,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     MadeOfNumbers(),
     WeightsMerged(),
     PenaltyInTheLoss(),
+    MasksDrawn(),
     ProductsMostlyUnread(),
     IndexedBackward(),
     Sorts(),

@@ -34,7 +34,8 @@ class BroadcastBlowUp:
         whose result holds at least four times the numbers of what goes in, because each row of one operand meets each
         row of another; whether only sums, differences, products, absolute values and one square follow before a sum,
         mean or norm over a dimension that both operands have; and whether nobody else reads what lies between. On the
-        CPU each operator's time is taken in forward and, by autograd's node, in backward.
+        CPU each operator's time is taken in forward and, by autograd's node, in backward. In a trace with sizes: the
+        same operators directly after each other, by the sizes of what they are given.
 
     Why it matters:
         All pairs of n and m rows with d features are n·m·d numbers, which are written and read once for each
@@ -70,7 +71,7 @@ class BroadcastBlowUp:
             metric="spreading, and adding up again",
             what=_what(lines),
             evidence=_sizes(lines[0]),
-            remedies=_remedies(lines[0]),
+            remedies=remedies_for(lines[0].words("operators")),
             needless=1 - _left(lines[0]),
         )
         return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))
@@ -98,8 +99,8 @@ def _left(one: OperatorsAt) -> float:
     return 1.0 if left is None else min(1.0, left)
 
 
-def _remedies(first: OperatorsAt) -> tuple[Remedy, ...]:
-    names = first.words("operators")
+def remedies_for(names: Sequence[str]) -> tuple[Remedy, ...]:
+    """What fits these operators, by their names without a library's; also of a trace."""
     if any(name.startswith(("pow", "square")) for name in names):
         return (_SQUARES,)
     if any(name in ("sub", "rsub", "sub_", "abs") or "norm" in name for name in names):

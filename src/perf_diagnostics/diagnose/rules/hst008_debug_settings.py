@@ -11,9 +11,12 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.wording import listing, percent
 
+#: Also what a trace is told.
+ANOMALY_OFF = "torch.autograd.set_detect_anomaly(False)"
+
 #: What is looked at: the fact, how it is called, and how to switch it off.
 _SWITCHES = (
-    ("anomaly_detection", "anomaly detection", "torch.autograd.set_detect_anomaly(False)"),
+    ("anomaly_detection", "anomaly detection", ANOMALY_OFF),
     ("cuda_launch_blocking", "CUDA_LAUNCH_BLOCKING", "unset CUDA_LAUNCH_BLOCKING"),
     ("autograd_profiler", "a running autograd profiler", "leave the profiler's context"),
 )
@@ -30,7 +33,8 @@ class DebugSettings:
 
     What it measures:
         Flags of the process: autograd's anomaly detection, a running profiler, ``CUDA_LAUNCH_BLOCKING``,
-        deterministic algorithms, ``TORCH_DISTRIBUTED_DEBUG=DETAIL``.
+        deterministic algorithms, ``TORCH_DISTRIBUTED_DEBUG=DETAIL``. In a trace anomaly detection alone, by the looks
+        for NaN after each of autograd's nodes.
 
     Why it matters:
         Anomaly detection made a step 40 to 50 % longer, ones of many tiny operations 117 % (16 residual blocks of width

@@ -104,7 +104,7 @@ SHAPED = frozenset(
 )
 
 #: … and of which the arguments that are no tensors are kept as well.
-_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, *GRIDS, *FILLED, POWER, ATTENTION))
+_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, *TOTALS, *GRIDS, *FILLED, POWER, ATTENTION))
 
 #: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
 DOUBLES = ("double", "c10::complex<double>")
@@ -143,7 +143,7 @@ class Inputs:
     """An operator's inputs: sizes, element types as torch writes them, and strides (empty: not recorded).
 
     ``numbers`` are the arguments as torch writes those that are no tensors ("" in a tensor's place), of attention,
-    transforms, norms, powers and of what makes tensors of numbers alone; of sorts, and of what takes some of a
+    transforms, norms, sums, powers and of what makes tensors of numbers alone; of sorts, and of what takes some of a
     dimension's places, the dimension and how many.
     """
 

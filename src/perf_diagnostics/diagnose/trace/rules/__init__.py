@@ -17,6 +17,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import Gradie
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
 from perf_diagnostics.diagnose.trace.rules.cmp025_rows_without_gradient import LogitsOfAllPlaces
+from perf_diagnostics.diagnose.trace.rules.cmp026_broadcast_blow_up import SpreadToBeAddedUp
 from perf_diagnostics.diagnose.trace.rules.cmp027_constants_made_anew import MadeOfNumbers
 from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
 from perf_diagnostics.diagnose.trace.rules.cmp036_penalty_by_gradients import PenaltyInTheLoss
@@ -41,6 +42,7 @@ from perf_diagnostics.diagnose.trace.rules.hst003_allocation_churn import Alloca
 from perf_diagnostics.diagnose.trace.rules.hst004_host_work import HostWork
 from perf_diagnostics.diagnose.trace.rules.hst006_time_outside_phases import OperatorsOutsidePhases
 from perf_diagnostics.diagnose.trace.rules.hst007_recompiles import CompilesInSteps
+from perf_diagnostics.diagnose.trace.rules.hst008_debug_settings import AnomalyDetection
 from perf_diagnostics.diagnose.trace.rules.hst009_unexplained_device_gap import UnexplainedGap
 from perf_diagnostics.diagnose.trace.rules.hst011_many_small_calls import ManySmallCalls
 from perf_diagnostics.diagnose.trace.rules.hst018_grown_by_copies import GrownByCopies
@@ -70,6 +72,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     HostWork(),
     OperatorsOutsidePhases(),
     CompilesInSteps(),
+    AnomalyDetection(),
     ManySmallCalls(),
     GrownByCopies(),
     UnexplainedGap(),
@@ -93,6 +96,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     WaveQuantisation(),
     LayoutChanges(),
     LogitsOfAllPlaces(),
+    SpreadToBeAddedUp(),
     MadeOfNumbers(),
     WeightsMerged(),
     PenaltyInTheLoss(),

@@ -37,7 +37,8 @@ class WrittenOut:
         sigmoid, tanh, softmax, log_softmax, layer norm (of groups of channels: group norm) and RMS norm: these have to
         make the same numbers, to 2e-5 (a norm, whatever its weight and bias, to 5e-4). On the CPU each operator's time
         is taken in forward and, by autograd's node, in backward, and the one operator is tried on a tensor of the same
-        shape. What it saves is told.
+        shape. What it saves is told. In a trace with sizes: the operators of GELU, softmax, log_softmax, layer and RMS
+        norm one after the other, by their names and sizes; whether the numbers are the same, it does not tell.
 
     Why it matters:
         Each of eight operators reads and writes all numbers, and autograd keeps what lies between; one reads them once

@@ -40,6 +40,10 @@ POWER = "aten::pow"
 _NUMBERS = ("aten::square", "aten::abs", "aten::sub")
 TOTALS = ("aten::sum", "aten::mean")
 
+#: What else functions such as a layer's norm are written out with: reductions, which tell along what, and another one.
+_REDUCTIONS = ("aten::var", "aten::amax", "aten::max")
+_FUNCTIONS = ("aten::erf",)
+
 #: Convolutions by their input, which comes first, and the weight: all call this one.
 CONVOLUTION = "aten::convolution"
 
@@ -85,26 +89,14 @@ COMMUNICATION = "record_param_comms"
 #: The operators whose arguments are kept; those of the others would fill the memory and answer nothing.
 SHAPED = frozenset(
     (
-        *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS),
-        *(
-            *_NUMBERS,
-            *TOTALS,
-            *CUTS,
-            *DIAGONALS,
-            *GRIDS,
-            *FILLED,
-            *EACH_NUMBER,
-            POWER,
-            SORT,
-            CONVOLUTION,
-            ATTENTION,
-            COMMUNICATION,
-        ),
+        *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS, *_NUMBERS, *TOTALS),
+        *(*CUTS, *DIAGONALS, *GRIDS, *FILLED, *EACH_NUMBER, *_REDUCTIONS, *_FUNCTIONS),
+        *(POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
     )
 )
 
 #: … and of which the arguments that are no tensors are kept as well.
-_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, *TOTALS, *GRIDS, *FILLED, POWER, ATTENTION))
+_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, *TOTALS, *_REDUCTIONS, *GRIDS, *FILLED, POWER, ATTENTION))
 
 #: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
 DOUBLES = ("double", "c10::complex<double>")

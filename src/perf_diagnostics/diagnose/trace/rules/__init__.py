@@ -21,6 +21,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp026_broadcast_blow_up import Sprea
 from perf_diagnostics.diagnose.trace.rules.cmp027_constants_made_anew import MadeOfNumbers
 from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
 from perf_diagnostics.diagnose.trace.rules.cmp036_penalty_by_gradients import PenaltyInTheLoss
+from perf_diagnostics.diagnose.trace.rules.cmp039_written_out import FunctionsWrittenOut
 from perf_diagnostics.diagnose.trace.rules.cmp041_dropout_masks import MasksDrawn
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
 from perf_diagnostics.diagnose.trace.rules.cmp045_mostly_unread import ProductsMostlyUnread
@@ -100,6 +101,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     MadeOfNumbers(),
     WeightsMerged(),
     PenaltyInTheLoss(),
+    FunctionsWrittenOut(),
     MasksDrawn(),
     ProductsMostlyUnread(),
     IndexedBackward(),

@@ -1,0 +1,174 @@
+"""Functions that torch has in one operator, and that a trace shows written out in several, one after the other."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from perf_diagnostics.diagnose.trace.events import Events, Trace
+from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.inputs import Inputs, Sizes
+from perf_diagnostics.diagnose.trace.intervals import Times
+
+#: Functions on fewer numbers take as long as calling them does.
+_LEAST_NUMBERS = 8192
+
+#: What is done, by a letter each; what arranges numbers otherwise, or makes them of another type, has none.
+_LETTERS: Mapping[str, str] = MappingProxyType(
+    {
+        **{"mean": "m", "var": "v", "sum": "s", "amax": "x", "max": "x", "sub": "-", "rsub": "-", "sub_": "-"},
+        **{"add": "+", "add_": "+", "mul": "*", "mul_": "*", "div": "/", "div_": "/", "pow": "p", "square": "p"},
+        **{"sqrt": "q", "rsqrt": "q", "exp": "e", "exp_": "e", "tanh": "t", "erf": "r", "log": "l"},
+    }
+)
+_ARRANGE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "to",
+        "view",
+        "reshape",
+        "expand",
+        "expand_as",
+        "unsqueeze",
+        "squeeze",
+        "contiguous",
+        "clone",
+        "detach",
+    )
+)
+
+#: Along which dimension these go, and by which of the arguments that is told.
+_ALONG: Mapping[str, int] = MappingProxyType({"m": 1, "s": 1, "v": 1, "x": 1})
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function by the letters of what writes it out, how it is called, and what its own operator takes of that time.
+
+    The last is of forward and backward of 32x128x512 numbers (torch 2.13, one core).
+    """
+
+    call: str
+    letters: re.Pattern[str]
+    left: float
+
+
+#: Longer ones first: an RMS norm is a part of a layer's.
+FUNCTIONS = (
+    Function("F.layer_norm", re.compile(r"m-?(?:[p*]m|v)-?\+q[/*]\*?\+?|vm-?\+q-?[/*]\*?\+?"), 0.12),
+    Function('F.gelu(x, approximate="tanh")', re.compile(r"\*{0,2}[p*]\*{1,2}\+\*t\+\*{1,2}"), 0.42),
+    Function("F.gelu", re.compile(r"\*?[/*]r\+\*{1,2}"), 0.13),
+    Function("log_softmax", re.compile(r"(?:x-)?esl-"), 0.25),
+    Function("softmax", re.compile(r"(?:x-)?es/"), 0.25),
+    Function("F.rms_norm", re.compile(r"[p*]m\+q[*/]\*?"), 0.67),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """One of the functions in the steps: when its operators ran and autograd's nodes that lead back from them.
+
+    It is written out ``calls`` times a step, by ``operators`` each, on tensors of up to ``size``.
+    """
+
+    function: Function
+    forward: Times
+    nodes: Times
+    calls: float
+    operators: float
+    size: Sizes
+
+
+def written_out(facts: TraceFacts) -> tuple[Written, ...]:
+    """Those of the steps, by their names and sizes: whether the numbers are the same, a trace does not tell.
+
+    Raises:
+        NotMeasured: the trace cannot be trusted, tells no sizes, or nothing of autograd's nodes.
+    """
+    nodes, trace, windows = facts.require_nodes(), facts.trace, facts.steps.on_host
+    rows = nodes.others.where(windows.containing(nodes.others.start_ns) >= 0)
+    facts.require_sizes(rows)
+    found: dict[str, list[tuple[list[int], Sizes]]] = {}
+    for function, places, size in _found(trace, rows):
+        found.setdefault(function.call, []).append((places, size))
+    engine = nodes.rows.where(
+        trace.named(lambda name: name.startswith("autograd::") and "Backward" in name)[nodes.rows.name]
+    )
+    written = []
+    for function in FUNCTIONS:
+        mine = found.get(function.call, [])
+        if not mine:
+            continue
+        members = np.array([place for places, _ in mine for place in places], np.intp)
+        numbers = rows.correlation[members]
+        back = engine.where(np.isin(engine.correlation, numbers[numbers >= 0]))
+        written.append(
+            Written(
+                function=function,
+                forward=Times.union(rows.start_ns[members], rows.end_ns[members]),
+                nodes=Times.union(back.start_ns, back.end_ns),
+                calls=len(mine) / len(windows),
+                operators=members.size / len(mine),
+                size=max((size for _, size in mine), key=math.prod),
+            )
+        )
+    return tuple(written)
+
+
+def _found(trace: Trace, rows: Events) -> Iterator[tuple[Function, list[int], Sizes]]:
+    letters = {
+        name: _LETTERS.get(trace.names[name].removeprefix("aten::"), "") for name in np.unique(rows.name).tolist()
+    }
+    arranges = trace.named(_ARRANGE.__contains__)
+    places: list[int] = []
+    size: Sizes = ()
+    text = ""
+    for place, (name, told, track) in enumerate(
+        zip(rows.name.tolist(), rows.told.tolist(), rows.track.tolist(), strict=True)
+    ):
+        letter, inputs = letters[name], trace.inputs[told] if told >= 0 else None
+        if arranges[name] and text:
+            continue
+        if letter and inputs is not None:
+            if text and rows.track[places[0]] == track and _belongs(letter, inputs, size):
+                places.append(place)
+                text += letter
+                continue
+            yield from _matches(text, places, size)
+            places, text, size = [], "", _whole(inputs)
+            if math.prod(size) >= _LEAST_NUMBERS and _belongs(letter, inputs, size):
+                places, text = [place], letter
+            continue
+        yield from _matches(text, places, size)
+        places, text = [], ""
+    yield from _matches(text, places, size)
+
+
+def _whole(inputs: Inputs) -> Sizes:
+    return max(inputs.sizes[:2], key=math.prod, default=())
+
+
+def _belongs(letter: str, inputs: Inputs, size: Sizes) -> bool:
+    """Whether it is given the numbers of ``size``, one for each of their rows, or a weight of one for each column."""
+    rows = size[:-1]
+    fits = {size, rows, (*rows, 1), size[-1:], ()}
+    if any(one not in fits for one in inputs.sizes[:2]):
+        return False
+    if letter not in _ALONG:
+        return True
+    along = "".join(inputs.numbers[1:2])
+    return inputs.sizes[0] == size and along in ("-1", "[-1]", str(len(size) - 1), f"[{len(size) - 1}]")
+
+
+def _matches(text: str, places: list[int], size: Sizes) -> Iterator[tuple[Function, list[int], Sizes]]:
+    """The functions that letters spell, each place in one of them."""
+    for function in FUNCTIONS:
+        while (match := function.letters.search(text)) is not None:
+            begin, end = match.span()
+            yield function, places[begin:end], size
+            text = text[:begin] + " " * (end - begin) + text[end:]

@@ -33,7 +33,7 @@ _LOOK_UP = Remedy(
     "If its rows are one-hot: do not make them. nn.Embedding(classes, width)(ids), or weight.T[ids] for a Linear's "
     "weight, picks the rows that such a product adds to zeros; its result is the same."
 )
-_ONE_HOT = Remedy(
+ONE_HOT_ROWS = Remedy(
     "Its rows are one-hot, with one number other than zero each: pick rows instead. nn.Embedding(classes, "
     "width)(ids), or weight.T[ids] for a Linear's weight, gives the same; where that number is not 1, multiply by it."
 )
@@ -65,7 +65,8 @@ class ProductsWithZeros:
         zeros by counting up to four million, with the most that one of 128 rows has. What backward computes with the
         same operand counts with it. Parameters are not looked at, and what is nothing but zeros does not count. How
         long these products take is seen in that step as well, on the CPU, with what made their operand of tensors of
-        its size (zeros, the ones in them, a cast), and by the looks at the lines that ask for them.
+        its size (zeros, the ones in them, a cast), and by the looks at the lines that ask for them. In a trace with
+        sizes: rows that ``one_hot`` makes and the next products multiply, by what both take.
 
     Why it matters:
         A dense product multiplies zeros like other numbers. One-hot rows of 6,000 classes times a weight are a look-up
@@ -246,7 +247,7 @@ def _remedies(first: ZeroProduct, *, timed: bool) -> tuple[Remedy, ...]:
 def _usual(first: ZeroProduct) -> tuple[Remedy, ...]:
     """What to do instead of the product, the likeliest first."""
     if first.most_in_a_row == 1:
-        return (_ONE_HOT,)
+        return (ONE_HOT_ROWS,)
     # Between things of one kind, as the nodes of a graph are; classes are seldom as many as rows.
     square = len(first.shape) > 1 and first.shape[-1] == first.shape[-2]
     other = _LOOK_UP if first.most_in_a_row is None else _BAG

@@ -16,7 +16,7 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines
 
-_LAYER_FIRST = Remedy(
+LAYER_FIRST = Remedy(
     "Apply the layer, and what follows it row by row, before rows are gathered, repeated, expanded or interpolated: "
     "layer(x)[index] in place of layer(x[index]), interpolate(conv1x1(x)) in place of conv1x1(interpolate(x))."
 )
@@ -40,7 +40,8 @@ class MoreRowsThanNeeded:
         done to each of these rows by itself since, or that were put together of such; and products whose rows are only
         scaled, and then added up (sum, mean, pooling, index_add, scatter_add) to at most half as many. On the CPU each
         operator's time is taken in forward and, by autograd's node, in backward; of it goes what would have no rows any
-        more, with twice the time for each row that is left.
+        more, with twice the time for each row that is left. In a trace with sizes: linear layers directly behind what
+        gathers, repeats or expands rows to at least twice as many.
 
     Why it matters:
         layer(x[index]) is layer(x)[index], and takes as much for each edge of a graph as it would for each of its
@@ -118,7 +119,7 @@ def _remedies(lines: Sequence[OperatorsAt]) -> tuple[Remedy, ...]:
     """Those against what takes longest first."""
     found: list[Remedy] = []
     for one in lines:
-        remedy = _SUM_FIRST if one.more.get("sums") is True else _SPLIT if _parts(one) > 1 else _LAYER_FIRST
+        remedy = _SUM_FIRST if one.more.get("sums") is True else _SPLIT if _parts(one) > 1 else LAYER_FIRST
         if remedy not in found:
             found.append(remedy)
     return tuple(found)

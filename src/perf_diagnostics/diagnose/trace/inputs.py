@@ -80,6 +80,10 @@ EACH_NUMBER = frozenset(
     )
 )  # fmt: skip
 
+#: What makes rows with a single one in each, and rows that are copies of those that come first.
+ONE_HOT = "aten::one_hot"
+COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave", "aten::expand", LOOK_UPS[0])
+
 #: What reads a matrix' diagonal.
 DIAGONALS = ("aten::diagonal", "aten::diag", "aten::trace")
 
@@ -91,7 +95,7 @@ SHAPED = frozenset(
     (
         *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS, *_NUMBERS, *TOTALS),
         *(*CUTS, *DIAGONALS, *GRIDS, *FILLED, *EACH_NUMBER, *_REDUCTIONS, *_FUNCTIONS),
-        *(POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
+        *(*COPIES, ONE_HOT, "aten::type_as", POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
     )
 )
 

@@ -16,6 +16,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp016_double_precision import Double
 from perf_diagnostics.diagnose.trace.rules.cmp017_unused_gradients import GradientsNotUpdated
 from perf_diagnostics.diagnose.trace.rules.cmp019_gradients_in_forward import GradientsInForward
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
+from perf_diagnostics.diagnose.trace.rules.cmp023_products_with_zeros import OneHotMultiplied
 from perf_diagnostics.diagnose.trace.rules.cmp025_rows_without_gradient import LogitsOfAllPlaces
 from perf_diagnostics.diagnose.trace.rules.cmp026_broadcast_blow_up import SpreadToBeAddedUp
 from perf_diagnostics.diagnose.trace.rules.cmp027_constants_made_anew import MadeOfNumbers
@@ -24,6 +25,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp036_penalty_by_gradients import Pe
 from perf_diagnostics.diagnose.trace.rules.cmp039_written_out import FunctionsWrittenOut
 from perf_diagnostics.diagnose.trace.rules.cmp041_dropout_masks import MasksDrawn
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
+from perf_diagnostics.diagnose.trace.rules.cmp044_more_rows_than_needed import LayersOverCopies
 from perf_diagnostics.diagnose.trace.rules.cmp045_mostly_unread import ProductsMostlyUnread
 from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
@@ -97,12 +99,14 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     WaveQuantisation(),
     LayoutChanges(),
     LogitsOfAllPlaces(),
+    OneHotMultiplied(),
     SpreadToBeAddedUp(),
     MadeOfNumbers(),
     WeightsMerged(),
     PenaltyInTheLoss(),
     FunctionsWrittenOut(),
     MasksDrawn(),
+    LayersOverCopies(),
     ProductsMostlyUnread(),
     IndexedBackward(),
     Sorts(),

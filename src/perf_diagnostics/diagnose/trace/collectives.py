@@ -82,13 +82,14 @@ def collectives(facts: TraceFacts) -> Collectives:
 
 
 def _on_host(facts: TraceFacts) -> Collectives:
-    """Those that the host carries out; the trace tells their kind by their range's name, and no sizes."""
+    """Those that the host carries out; the trace tells their kind by their range's name, and sizes where it has any."""
     trace, annotations = facts.trace, facts.trace.of(Kind.ANNOTATION)
     rows = annotations.where(facts.launches.names.host_collective(annotations))
     rows = rows.where(facts.steps.windows.containing(rows.start_ns) >= 0)
     kinds = Counter(trace.names[name].partition(":")[2] for name in rows.name.tolist())
     forms = np.array([_form(name) for name in trace.names], np.int64)[rows.name]
-    return Collectives(rows.start_ns, rows.end_ns, np.full(len(rows), -1, np.int64), kinds, forms, len(facts.steps))
+    sizes = np.array([*(message.bytes for message in trace.messages), -1], np.int64)
+    return Collectives(rows.start_ns, rows.end_ns, sizes[rows.told], kinds, forms, len(facts.steps))
 
 
 def _form(name: str) -> int:

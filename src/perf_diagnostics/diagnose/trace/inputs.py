@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -116,6 +117,16 @@ _ELEMENT_BYTES: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
         **dict.fromkeys(("Float", "Int"), 4),
         **dict.fromkeys(("Double", "Long", "ComplexFloat"), 8),
+    }
+)
+
+#: … and by those of C++, as the inputs of operators have them.
+_CPP_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(("unsigned char", "signed char", "bool"), 1),
+        **dict.fromkeys(("c10::Half", "c10::BFloat16", "short int"), 2),
+        **dict.fromkeys(("float", "int"), 4),
+        **dict.fromkeys(("double", "long int"), 8),
     }
 )
 
@@ -264,6 +275,21 @@ def message_of(about: Mapping[str, Any]) -> Message | None:
     if each is None or not counts or not isinstance(name, str):
         return None
     return Message(name, each * max(counts))
+
+
+def message_of_range(name: str, about: Mapping[str, Any]) -> Message | None:
+    """The message that a range of the host's around a collective tells, by what it is given; None where it does not."""
+    sizes, types = about.get("Input Dims"), about.get("Input type")
+    if not isinstance(sizes, list) or not isinstance(types, list):
+        return None
+    whole = 0
+    for size, kind in zip(sizes, types, strict=False):
+        each = _CPP_BYTES.get(kind) if isinstance(kind, str) else None
+        counts = [_count(one) for one in size] if isinstance(size, list) else []
+        if each is None or None in counts:
+            return None
+        whole += each * math.prod(one for one in counts if one is not None)
+    return Message(name.partition(":")[2], whole) if whole else None
 
 
 def _count(given: Any) -> int | None:

@@ -21,6 +21,7 @@ from perf_diagnostics.diagnose.trace.inputs import (
     Message,
     SeenInputs,
     message_of,
+    message_of_range,
     tensors_listed,
 )
 from perf_diagnostics.diagnose.trace.json_stream import CHUNK, events
@@ -52,6 +53,9 @@ _LONG_FRAME_US = 1_000
 
 #: Old traces give annotations the category of operators; these are told by name.
 _ANNOTATED = ("ProfilerStep#", "enumerate(", "Optimizer.", "## ")
+
+#: How ranges of collectives that the host carries out begin, which tell what they are given.
+_ON_HOST = ("gloo:", "mpi:", "ucc:")
 
 #: Entries beside the events that are kept; others (they hold host and job names) are not.
 _ABOUT = ("distributedInfo", "deviceProperties", "schemaVersion")
@@ -149,11 +153,7 @@ class _Columns:
                 return
             if kind is Kind.OPERATOR and name.startswith(_ANNOTATED):
                 kind = Kind.ANNOTATION
-            correlation, size, told = _NOTHING
-            if kind is Kind.OPERATOR:
-                correlation, size, told = self._of_operator(name, item.get("args"))
-            elif kind >= Kind.RUNTIME:
-                correlation, size, told = self._details(kind, item.get("args") or {})
+            correlation, size, told = self._arguments(kind, name, item.get("args"))
             named = self._names.setdefault(name, len(self._names))
             track = self._track_number((item.get("pid"), item.get("tid")))
             # The only value not checked yet comes first, so that columns never differ in length.
@@ -180,6 +180,16 @@ class _Columns:
             self._unread[str(category or "")] += 1
             self._processes.add(str(item.get("pid")))
 
+    def _arguments(self, kind: Kind, name: str, about: Any) -> tuple[Any, int, int]:
+        """An event's correlation (not checked yet), its size, and the number of its inputs or message."""
+        if kind is Kind.OPERATOR:
+            return self._of_operator(name, about)
+        if kind >= Kind.RUNTIME:
+            return self._details(kind, about or {})
+        if kind is Kind.ANNOTATION and name.startswith(_ON_HOST):
+            return -1, -1, self._kept(message_of_range(name, about or {}))
+        return _NOTHING
+
     def _of_operator(self, name: str, about: Any) -> tuple[int, int, int]:
         """An operator's number, the tensors in its list, and the number of its inputs or message.
 
@@ -201,7 +211,10 @@ class _Columns:
         return about.get("correlation", -1), _size(kind, about) if kind >= Kind.KERNEL else -1, told
 
     def _message(self, about: Mapping[str, Any]) -> int:
-        found = message_of(about)
+        return self._kept(message_of(about))
+
+    def _kept(self, found: Message | None) -> int:
+        """The number of a message; -1 of none."""
         if found is None or (found not in self._messages and len(self._messages) >= MOST_KINDS):
             return -1
         return self._messages.setdefault(found, len(self._messages))

@@ -10,6 +10,7 @@ from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.trace.rules.opt007_dense_embedding_gradients import ZerosOfTables
 from tests.diagnose.answers import clear, found, missing, number
 from tests.diagnose.trace.builder import BACKWARD, POINTWISE, TraceBuilder, ask, repeated
+from tests.diagnose.trace.test_on_the_cpu import plain, trace_of
 
 STEP = 10_000
 
@@ -109,3 +110,28 @@ def test_memory_that_the_driver_sets_counts_as_well(tmp_path: Path) -> None:
 def test_without_such_a_backward_it_does_not_apply(tmp_path: Path) -> None:
     bare = repeated(STEP, 5, lambda b, start: b.kernel(start, start + 10, start + STEP))
     assert missing(ask(ZerosOfTables(), bare.facts(tmp_path))).signal == "embedding_rows"
+
+
+@pytest.mark.parametrize(
+    ("looking_up", "update", "value"),
+    [
+        (10.0, 300.0, 0.1 + 0.3),  # the update of SGD moves three numbers for each that is filled
+        (10.0, 200.0, 0.1 + 0.2),  # … and takes no longer than it takes
+        (60.0, 300.0, 0.12),  # zeros that take less than twice the time are of rows that were looked up
+    ],
+)
+def test_on_the_cpu_zeros_that_take_longer_than_the_look_ups_are_of_other_rows(
+    looking_up: float, update: float, value: float, tmp_path: Path
+) -> None:
+    facts = trace_of(
+        tmp_path,
+        plain("aten::embedding", 0, looking_up),
+        plain("aten::embedding_dense_backward", 400, 520),
+        plain("aten::fill_", 410, 510),
+        plain("Optimizer.step#SGD.step", 550, 550 + update),
+        plain("aten::add_", 550, 550 + update),
+    )
+    finding = found(ask(ZerosOfTables(), facts))
+    assert finding.severity is Severity.INFO and "SGD takes such gradients" in finding.remedies[0].says
+    assert finding.recoverable is not None and finding.recoverable.low == 0
+    assert finding.recoverable.value == pytest.approx(0.65 * value, rel=0.02)

@@ -22,7 +22,6 @@ from perf_diagnostics.diagnose.trace.inputs import LOOK_UPS, PRODUCTS
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import of_device, outermost
 from perf_diagnostics.diagnose.trace.rule import of_the_step
-from perf_diagnostics.diagnose.trace.updates import Update
 from perf_diagnostics.diagnose.wording import percent
 
 #: The backward of tables, which makes a gradient for all of their rows.
@@ -34,6 +33,10 @@ _ZEROS = re.compile(r"Fill|memset", re.IGNORECASE)
 #: Numbers that an update reads and writes for each one that a fill writes. SGD: parameter and gradient read, parameter
 #: written; Adam: two moments read and written as well (as OPT001). Where it is another one, the least of them.
 _MOVED: Mapping[str, float] = MappingProxyType({"SGD": 3.0, "Adam": 7.0, "AdamW": 7.0, "Adagrad": 5.0})
+
+
+#: The same on the CPU; so many times what looking the rows up takes.
+_FILLS, _MOSTLY_ZEROS = frozenset(("aten::fill_", "aten::zero_")), 2.0
 
 
 def _sparse(optimizer: str) -> Remedy:
@@ -68,7 +71,7 @@ class ZerosOfTables:
         zeros = trace.named(_ZEROS.search)
         filling = facts.part_of_computing((of_device(facts.launches, owner) >= 0) & zeros[trace.device.name])
         update = facts.update
-        updating = 0.0 if update is None else min(update.work, _moved(update) * filling)
+        updating = 0.0 if update is None else min(update.work, _moved(update.kind) * filling)
         untouched = _untouched(facts)
         part = 1.0 if untouched is None else untouched
         share, lost = of_the_step(facts, filling * part), of_the_step(facts, (filling + updating) * part)
@@ -124,7 +127,8 @@ class ZerosOfTables:
         if not part:
             says = "as many rows of tables are looked up as they have: their gradients are no zeros"
             return cleared(self, says, evidence("making gradients as large as tables", making, "%"))
-        share = Interval(making.value, making.value * part, most, len(facts.steps))
+        value = making.value if untouched is not None else max(making.value, _zeros_and_update(facts, operators))
+        share = Interval(value, making.value * part, most, len(facts.steps))
         numbers = (
             evidence("making gradients as large as tables", making, "%", limit=self.limits.info_share),
             *_left_alone(untouched),
@@ -144,7 +148,7 @@ class ZerosOfTables:
             f"{percent(making.value)} of each step, and the update goes through all rows.",
             scope=facts.label,
             evidence=numbers,
-            remedies=(_sparse(""),),
+            remedies=(_sparse("" if facts.update_on_host is None else facts.update_on_host.kind),),
             recoverable=recoverable(
                 share if untouched is not None else Interval(share.value, 0.0, most, share.n),
                 self.family,
@@ -152,6 +156,24 @@ class ZerosOfTables:
             ),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
         )
+
+
+def _zeros_and_update(facts: TraceFacts, operators: Events) -> float:
+    """The share of the step of zeros for tables' gradients on the CPU, and of their update, where no sizes are told.
+
+    Zeros that take twice as long as looking up the rows are mostly of rows that were not; an update moves so many
+    numbers for each of them. 0 where they do not.
+    """
+    trace = facts.trace
+    inside = Times.union(operators.start_ns, operators.end_ns)
+    every = trace.of(Kind.OPERATOR)
+    filling = every.where(trace.named(_FILLS.__contains__)[every.name] & (inside.containing(every.start_ns) >= 0))
+    zeros = facts.share_of(Times.union(filling.start_ns, filling.end_ns)).value
+    looks = every.where(trace.named(LOOK_UPS.__contains__)[every.name])
+    if zeros < _MOSTLY_ZEROS * facts.share_of(Times.union(looks.start_ns, looks.end_ns)).value:
+        return 0.0
+    kind = "" if facts.update_on_host is None else facts.update_on_host.kind
+    return zeros + min(_updating(facts).value, _moved(kind) * zeros)
 
 
 def _left_alone(untouched: float | None) -> tuple[Evidence, ...]:
@@ -194,5 +216,5 @@ def _untouched(facts: TraceFacts) -> float | None:
     return left / whole if whole else None
 
 
-def _moved(update: Update) -> float:
-    return _MOVED.get(update.kind, min(_MOVED.values()))
+def _moved(kind: str) -> float:
+    return _MOVED.get(kind, min(_MOVED.values()))

@@ -14,11 +14,11 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer, unless_untried
 from perf_diagnostics.diagnose.wording import and_more_lines, counted
 
-_SOLVE = Remedy(
+SOLVE = Remedy(
     "Solve for the product: torch.linalg.solve(A, b) in place of torch.inverse(A) @ b, and with left=False of "
     "b @ torch.inverse(A). The same but for rounding, of which there is less."
 )
-_FACTOR = Remedy(
+FACTOR = Remedy(
     "Of a covariance, or another matrix that is symmetric and positive definite, factor once: L = "
     "torch.linalg.cholesky(A), torch.cholesky_solve(b, L) for products, 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1) "
     "for its logarithmic determinant."
@@ -34,7 +34,8 @@ class InverseForProducts:
         (``torch.inverse``, ``torch.linalg.inv``) of which nothing is read but by matrix products, until they are let
         go. Once the step is over, inverting and multiplying by as many columns is tried beside
         ``torch.linalg.solve`` in place of each product, with numbers by chance in the same shape, and, where backward
-        reached it, with its backward. What that saves of the time that both took in the step is told. On the CPU.
+        reached it, with its backward. What that saves of the time that both took in the step is told. On the CPU. In a
+        trace: inverses of which one of the next calls is a product, with what their nodes take, and of it two thirds.
 
     Why it matters:
         An inverse is as much as solving for all columns of the identity, and its backward two products of whole
@@ -80,7 +81,7 @@ class InverseForProducts:
                 Evidence(metric="columns that it is multiplied by", value=columns),
                 Evidence(metric="inverses a step", value=sum(one.calls for one in lines)),
             ),
-            remedies=(_SOLVE, _FACTOR),
+            remedies=(SOLVE, FACTOR),
             needless=1.0,
         )
         return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))

@@ -81,6 +81,9 @@ EACH_NUMBER = frozenset(
     )
 )  # fmt: skip
 
+#: What inverts matrices.
+INVERSES = ("aten::inverse", "aten::linalg_inv")
+
 #: What makes rows with a single one in each, and rows that are copies of those that come first.
 ONE_HOT = "aten::one_hot"
 COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave", "aten::expand", LOOK_UPS[0])
@@ -96,7 +99,7 @@ SHAPED = frozenset(
     (
         *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS, *_NUMBERS, *TOTALS),
         *(*CUTS, *DIAGONALS, *GRIDS, *FILLED, *EACH_NUMBER, *_REDUCTIONS, *_FUNCTIONS),
-        *(*COPIES, ONE_HOT, "aten::type_as", POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
+        *(*COPIES, *INVERSES, ONE_HOT, "aten::type_as", POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
     )
 )
 

@@ -30,6 +30,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp045_mostly_unread import ProductsM
 from perf_diagnostics.diagnose.trace.rules.cmp046_fft_length import SlowTransforms
 from perf_diagnostics.diagnose.trace.rules.cmp050_slow_indexing import IndexedBackward
 from perf_diagnostics.diagnose.trace.rules.cmp051_sorted_for_few import Sorts
+from perf_diagnostics.diagnose.trace.rules.cmp053_inverse_for_products import InversesMultiplied
 from perf_diagnostics.diagnose.trace.rules.com001_communication_bound import CommunicationBound
 from perf_diagnostics.diagnose.trace.rules.com002_straggler import Straggler
 from perf_diagnostics.diagnose.trace.rules.com003_little_overlap import RunsAlone
@@ -108,6 +109,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     MasksDrawn(),
     LayersOverCopies(),
     ProductsMostlyUnread(),
+    InversesMultiplied(),
     IndexedBackward(),
     Sorts(),
     SlowTransforms(),

@@ -140,8 +140,7 @@ class LoopWindow:
         self._steps = -_WARM_UP if step_ns < _RECORDED_NS else 0
         with self._observations.guard(SIGNAL) as attempt, self._one.ours():
             on = torch.device(device)
-            # Nothing that is known about a training on the CPU comes from shapes, which make each operator slower.
-            self._profiler = kineto_profile(activities=activities(on), record_shapes=on.type != "cpu", with_stack=False)
+            self._profiler = kineto_profile(activities=activities(on), record_shapes=True, with_stack=False)
             with _unheard():
                 self._profiler.start()
         if attempt.failed:

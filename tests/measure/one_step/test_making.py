@@ -100,3 +100,15 @@ def test_memory_that_somebody_unseen_may_have_written_has_no_history() -> None:
     assert making.maker_of(tensor.t()) == number == 0
     making.forget_memory()
     assert making.maker_of(tensor) is None
+
+
+def test_sums_of_the_operand_itself_come_of_what_it_has(weight: torch.Tensor) -> None:
+    """Counts of classes, or degrees: whoever keeps the places of the numbers has them as well."""
+    x = torch.rand(ROWS, WIDE)
+
+    def counted() -> torch.Tensor:
+        made = few(x.exp())
+        return (made @ weight).sum() + made.sum(0).square().sum()
+
+    (one,) = told(counted)
+    assert one["seconds_making"] == pytest.approx(2)

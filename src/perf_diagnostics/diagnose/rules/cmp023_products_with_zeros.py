@@ -37,6 +37,10 @@ ONE_HOT_ROWS = Remedy(
     "Its rows are one-hot, with one number other than zero each: pick rows instead. nn.Embedding(classes, "
     "width)(ids), or weight.T[ids] for a Linear's weight, gives the same; where that number is not 1, multiply by it."
 )
+SUMS_BY_CLASS = Remedy(
+    "Sums by class need no one-hot rows: x.new_zeros(classes, width).index_add_(0, ids, x), and torch.bincount(ids, "
+    "minlength=classes) for their counts."
+)
 _BAG = Remedy(
     "If a row lists which of many things a sample has (tags, words, items): keep their numbers, and add up their rows "
     "with nn.EmbeddingBag(things, width, mode='sum')."
@@ -121,11 +125,13 @@ class ProductsWithZeros:
         if zeros and not products:
             says = "gathering rows would take about as long as the products with zeros"
             return cleared(self, says, Evidence(metric="zeros in the operand", value=zeros[0].zeros * 100, unit="%"))
-        if not products or operations < self.info_share:
+        took = _took(facts, products) if products else None
+        # Making them may take longer than multiplying them does.
+        timed = took is not None and took.operators is not None and took.operators.value >= self.warn_share
+        if not products or (operations < self.info_share and not timed):
             return cleared(self, "no operand that is nearly all zeros takes a considerable part", *numbers)
         first = products[0]
         numbers.append(Evidence(metric="zeros in the operand", value=first.zeros * 100, unit="%"))
-        took = _took(facts, products)
         saved = None if took is None or not took.is_known else _saved(facts, products, took.share)
         graded = None if saved is None else grade(saved, ((Severity.WARNING, self.warn_share),))
         if took is not None:
@@ -251,7 +257,7 @@ def _usual(first: ZeroProduct) -> tuple[Remedy, ...]:
     # Between things of one kind, as the nodes of a graph are; classes are seldom as many as rows.
     square = len(first.shape) > 1 and first.shape[-1] == first.shape[-2]
     other = _LOOK_UP if first.most_in_a_row is None else _BAG
-    return (_GATHER, other) if square else (other, _GATHER)
+    return (_GATHER, other) if square else (other, SUMS_BY_CLASS, _GATHER)
 
 
 def _won(facts: TrialFacts, products: Sequence[ZeroProduct], saved: Interval, *, by_lines: bool) -> Interval:

@@ -6,10 +6,14 @@ from collections.abc import Iterable
 
 import torch
 
-from perf_diagnostics.measure.one_step.watcher import Ran, memory
+from perf_diagnostics.measure.one_step.watcher import Ran, aten, memory
 
 #: Tensors of fewer numbers take no time worth telling.
 _LEAST_NUMBERS = 4096
+
+#: Sums of rows or columns, which come of whatever says where the numbers are that are not zero: how many samples each
+#: class has, the degrees of a graph's nodes.
+_SUMS = aten("sum", "mean")
 
 
 class Making:
@@ -25,6 +29,7 @@ class Making:
         self._sizes: list[int] = []
         self._made_of: list[tuple[int, ...]] = []
         self._readers: list[set[int]] = []
+        self._sums: set[int] = set()
         #: By memory who wrote it last.
         self._writer: dict[int, int] = {}
 
@@ -53,6 +58,8 @@ class Making:
         self._sizes.append(size)
         self._made_of.append(() if product else tuple(at for at in before if self._sizes[at] == size))
         self._readers.append(set())
+        if ran.operator in _SUMS:
+            self._sums.add(number)
         for maker in before:
             self._readers[maker].add(number)
         for one in made:
@@ -68,17 +75,20 @@ class Making:
 
     def only_for(self, products: Iterable[int], makers: Iterable[int]) -> set[int]:
         """The operators that led to these makers, themselves included, whose results nobody but they and ``products``
-        read.
+        read; and of the makers' own results sums.
         """
         found: set[int] = set()
-        left = [*makers]
+        last = frozenset(makers)
+        left = [*last]
         while left:
             number = left.pop()
             if number not in found:
                 found.add(number)
                 left.extend(self._made_of[number])
         readers = found | {*products}
-        while needed := {one for one in found if not self._readers[one] <= readers}:
+        while needed := {
+            one for one in found if not self._readers[one] <= (readers | self._sums if one in last else readers)
+        }:
             found -= needed
             readers -= needed
         return found

@@ -116,11 +116,18 @@ class Operands:
         return 1 - int(torch.count_nonzero(operand[tuple(at)])) / DRAWN
 
     def _counted(self, operand: torch.Tensor) -> float:
-        """Exactly or, of a large one, in whole rows of the last but one dimension."""
+        """Exactly or, of a large one, in whole rows of the last but one dimension.
+
+        Where these are empty all are counted: of one-hot rows that lie as columns most may be of classes without any.
+        """
         numel, rows = operand.numel(), operand.shape[-2]
         if numel > COUNTED:
             some = max(1, COUNTED // 4 * rows // numel)
             chosen = torch.from_numpy(np.sort(self._draws.choice(rows, min(some, rows), replace=False)))
-            operand = operand.index_select(operand.dim() - 2, chosen.to(operand.device))
-        self._left -= operand.numel()
+            drawn = operand.index_select(operand.dim() - 2, chosen.to(operand.device))
+            self._left -= drawn.numel()
+            found = int(torch.count_nonzero(drawn))
+            if found or self._left < numel:
+                return 1 - found / drawn.numel()
+        self._left -= numel
         return 1 - int(torch.count_nonzero(operand)) / math.prod(operand.shape)

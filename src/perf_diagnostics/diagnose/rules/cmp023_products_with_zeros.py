@@ -257,7 +257,7 @@ def _usual(first: ZeroProduct) -> tuple[Remedy, ...]:
     # Between things of one kind, as the nodes of a graph are; classes are seldom as many as rows.
     square = len(first.shape) > 1 and first.shape[-1] == first.shape[-2]
     other = _LOOK_UP if first.most_in_a_row is None else _BAG
-    return (_GATHER, other) if square else (other, SUMS_BY_CLASS, _GATHER)
+    return (_GATHER, other) if square else (other, _GATHER)
 
 
 def _won(facts: TrialFacts, products: Sequence[ZeroProduct], saved: Interval, *, by_lines: bool) -> Interval:

@@ -66,11 +66,15 @@ def blow_ups(facts: TraceFacts) -> BlowUps | None:
     nodes, trace, windows = facts.require_nodes(), facts.trace, facts.steps.on_host
     rows = nodes.others.where(windows.containing(nodes.others.start_ns) >= 0)
     facts.require_sizes(rows)
-    found = list(_found(trace, rows))
+    evaluated = nodes.rows.where(trace.named(_NODES.search)[nodes.rows.name])
+    # What several read has its gradients added up before its own node comes.
+    shared = {*evaluated.correlation[np.isin(evaluated.start_ns, nodes.summing)].tolist()}
+    found = [
+        one for one in _found(trace, rows) if shared.isdisjoint(rows.correlation[one.first + 1 : one.last + 1].tolist())
+    ]
     if not found:
         return None
     members = np.concatenate([np.arange(one.first, one.last + 1) for one in found])
-    evaluated = nodes.rows.where(trace.named(_NODES.search)[nodes.rows.name])
     numbers = rows.correlation[members]
     back = evaluated.where(np.isin(evaluated.correlation, numbers[numbers >= 0]))
     largest = max(found, key=lambda one: math.prod(one.size))
@@ -92,7 +96,7 @@ def _found(trace: Trace, rows: Events) -> Iterator[_BlowUp]:
         last = first + 1
         while last < min(len(rows), first + 1 + _MOST_BETWEEN) and _follows(trace, rows, last, size):
             last += 1
-        left = _left(trace, rows, last, size)
+        left = _left(trace, rows, last, size, trace.inputs[rows.told[first]].sizes[:2])
         if left is not None and rows.track[last] == rows.track[first] and not _read(trace, rows, last, size, spread):
             yield _BlowUp(first, last, size, left)
 
@@ -120,16 +124,20 @@ def _follows(trace: Trace, rows: Events, place: int, size: Sizes) -> bool:
     return name in _FOLLOW and inputs is not None and all(one in (size, ()) for one in inputs.sizes[:2])
 
 
-def _left(trace: Trace, rows: Events, place: int, size: Sizes) -> float | None:
-    """The part of the numbers that is left by a sum, mean or norm along some dimensions; None of anything else."""
+def _left(trace: Trace, rows: Events, place: int, size: Sizes, spread: tuple[Sizes, ...]) -> float | None:
+    """The part of the numbers that is left by a sum, mean or norm along features, which both tensors have that are
+    ``spread``; None of anything else: a sum over the pairs themselves needs all of them.
+    """
     name, inputs = _given(trace, rows, place)
     if inputs is None or inputs.sizes[:1] != (size,):
         return None
     place = _DIMENSIONS.get(name, len(inputs.numbers))
     along = (inputs.numbers[place : place + 1] or ("",))[0]
     dimensions = [int(one) for one in re.findall(r"-?\d+", along)]
-    summed = [size[one] for one in dimensions if -len(size) <= one < len(size)]
-    return 1 / math.prod(summed) if summed else None
+    back = [one % len(size) - len(size) for one in dimensions if -len(size) <= one < len(size)]
+    if any(one < -len(each) or each[one] != size[one] for one in back for each in spread):
+        return None
+    return 1 / math.prod(size[one] for one in back) if back else None
 
 
 def _read(trace: Trace, rows: Events, last: int, size: Sizes, spread: dict[int, Sizes]) -> bool:

@@ -17,9 +17,12 @@ import numpy as np
 from perf_diagnostics.diagnose.trace.events import Events, Rows, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import (
+    CONVOLUTION,
+    CONVOLUTIONS,
     EACH_NUMBER,
     FILLED,
     GRIDS,
+    LAYERS,
     LOOK_UPS,
     OF_LISTS,
     TRIANGLES,
@@ -31,11 +34,14 @@ from perf_diagnostics.diagnose.trace.names import ENGINE
 
 _DIGITS = re.compile(r"\d+")
 
+#: Types of numbers that Python's are not made: those are a Scalar, or have 64 bits.
+_OF_TENSORS = frozenset(("float", "int", "c10::Half", "c10::BFloat16"))
+
 #: A run of fewer operators computes nothing: it makes indices, or a tensor to be filled.
 _LEAST_OPERATORS = 3
 
 #: A longer run is taken for several: all that may belong to one is looked through from each of its beginnings on.
-_MOST_OPERATORS = 400
+_MOST_OPERATORS = 64
 
 #: What a run may look up in a table that is trained, and its node.
 _LOOK_UP = LOOK_UPS[0]
@@ -109,6 +115,7 @@ def constants_anew(facts: TraceFacts) -> ConstantsAnew | None:
 
 
 def _runs(trace: Trace, rows: Events, step: Rows) -> Iterator[_Run]:
+    batches = _batches(trace, rows)
     made = trace.named({*GRIDS, *FILLED}.__contains__)[rows.name]
     goes_on = made | trace.named(EACH_NUMBER.__contains__)[rows.name]
     place = 0
@@ -119,9 +126,11 @@ def _runs(trace: Trace, rows: Events, step: Rows) -> Iterator[_Run]:
         end, most = start + 1, min(len(rows), start + _MOST_OPERATORS)
         while end < most and goes_on[end] and rows.track[end] == rows.track[start] and step[end] == step[start]:
             end += 1
+        if end - start < _LEAST_OPERATORS:
+            continue
         names = [trace.names[one] for one in rows.name[start:end].tolist()]
         told = [trace.inputs[one] if one >= 0 else None for one in rows.told[start:end].tolist()]
-        sizes = _sizes(names, told)
+        sizes = _sizes(names, told) - batches
         count, number = 0, -1
         for name, inputs, own in zip(names, told, rows.correlation[start:end].tolist(), strict=True):
             # A new number: a node was made of the one before, which has a gradient.
@@ -134,6 +143,13 @@ def _runs(trace: Trace, rows: Events, step: Rows) -> Iterator[_Run]:
             looks_up = behind < len(rows) and trace.names[rows.name[behind]] == _LOOK_UP and rows.told[behind] >= 0
             index = trace.inputs[rows.told[behind]].sizes[1:2] if looks_up else ()
             yield _Run(start, count, behind if index and sizes.issuperset(index[0]) else -1)
+
+
+def _batches(trace: Trace, rows: Events) -> frozenset[int]:
+    """How many rows layers are given at once: what has as many may be the batch's."""
+    layers = trace.named({*LAYERS[:1], CONVOLUTION, *CONVOLUTIONS}.__contains__)[rows.name] & (rows.told >= 0)
+    given = {trace.inputs[told].sizes[0] for told in np.unique(rows.told[layers]).tolist() if trace.inputs[told].sizes}
+    return frozenset(size[0] for size in given if len(size) > 1 and size[0] > 1)
 
 
 def _sizes(names: list[str], told: list[Inputs | None]) -> frozenset[int]:
@@ -159,7 +175,11 @@ def _fits(name: str, inputs: Inputs | None, sizes: frozenset[int]) -> bool:
         return name in OF_LISTS
     if name in FILLED:
         return sizes.issuperset(_listed(inputs))
-    return name in GRIDS or all(sizes.issuperset(one) for one in inputs.sizes)
+    if name in GRIDS:
+        return True
+    # A tensor of a single number is the batch's, where it is none that torch makes of a number of Python's.
+    single = any(not size and kind in _OF_TENSORS for size, kind in zip(inputs.sizes, inputs.types, strict=False))
+    return not single and all(sizes.issuperset(one) for one in inputs.sizes)
 
 
 def _whole(numbers: Sequence[str]) -> Iterator[int]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Bool, Events, Int32, Trace
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import DIAGONALS
+from perf_diagnostics.diagnose.trace.inputs import CUTS, DIAGONALS
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.names import ENGINE
 
@@ -25,12 +25,18 @@ _BETWEEN = re.compile(
 
 _PRODUCT = re.compile(r"^(Mm|Bmm|Addmm|Baddbmm|Linear|MkldnnLinear|EuclideanDist|Cdist)Backward\d*$")
 
+#: What takes numbers out of the graph.
+_DETACHES = frozenset(("aten::detach", "aten::copy_", "aten::clone"))
+
 #: What all numbers may go through without a gradient, in a metric: then they are read.
 _READS_ALL = re.compile(r"^aten::(argmax|argmin|topk|sort|argsort|max|softmax|_softmax|log_softmax|logsumexp)$")
 
 
 #: So many calls after the cut may read all numbers in a metric (judgement); read of them is at most this part.
 _CALLS_AFTER, _HALF = 12, 0.5
+
+#: The same where no sizes are told.
+_CALLS_UNTOLD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +77,8 @@ def cut_products(facts: TraceFacts) -> CutProducts | None:
     # Each next node is of what made the one before, and of nothing else that read it a gradient has been added.
     follows = (np.diff(rows.correlation) == -1) & (np.diff(rows.track) == 0)
     follows &= ~np.isin(rows.start_ns, nodes.summing)[:-1]
+    # Of what is derived itself the makers are nodes.
+    follows &= ~np.append(nodes.derived, False)[nodes.passes.containing(rows.start_ns)][:-1]
     longest = (0, False, 0.0, 0)
     spans: list[tuple[int, int, int, int]] = []
     for first in np.flatnonzero((diagonals | places)[:-1] & follows).tolist():
@@ -78,7 +86,7 @@ def cut_products(facts: TraceFacts) -> CutProducts | None:
         while between[last] and last < len(follows) and follows[last]:
             last += 1
         made, cut = (np.searchsorted(others.correlation, rows.correlation[[last, first]], side="right") - 1).tolist()
-        if not products[last] or made < 0 or _reads_all(trace, others.name[made : cut + _CALLS_AFTER]):
+        if not products[last] or made < 0 or _reads_all(trace, others, made, cut, int(rows.start_ns[first])):
             continue
         part, size = _part(trace, others, cut)
         if part <= _HALF:
@@ -99,8 +107,22 @@ def cut_products(facts: TraceFacts) -> CutProducts | None:
     )
 
 
-def _reads_all(trace: Trace, names: Int32) -> bool:
-    return any(_READS_ALL.match(trace.names[name]) for name in names.tolist())
+def _reads_all(trace: Trace, others: Events, made: int, cut: int, until_ns: int) -> bool:
+    """Whether something else may read the whole without a gradient: it is detached on the way to the cut, or one of the
+    next calls before ``until_ns`` is given as many numbers; without sizes, if these read all of something, or detach or
+    cut it.
+    """
+    end = cut + 1 + int(np.count_nonzero(others.start_ns[cut + 1 : cut + _CALLS_AFTER] < until_ns))
+    names = [trace.names[name] for name in others.name[made:end].tolist()]
+    before, after = names[: cut - made + 1], names[cut - made + 1 :]
+    if any(name in _DETACHES for name in before) or any(_READS_ALL.match(name) for name in names):
+        return True
+    told = others.told[cut]
+    size = trace.inputs[told].sizes[:1] if told >= 0 else ()
+    if not size:
+        return any(name in _DETACHES or name in CUTS for name in after[:_CALLS_UNTOLD])
+    given = (trace.inputs[one].sizes[:2] if one >= 0 else () for one in others.told[cut + 1 : end].tolist())
+    return any(size[0] in one for one in given)
 
 
 def _part(trace: Trace, others: Events, cut: int) -> tuple[float, int]:
@@ -110,7 +132,7 @@ def _part(trace: Trace, others: Events, cut: int) -> tuple[float, int]:
     if inputs is not None and diagonal and inputs.sizes and len(inputs.sizes[0]) > 1:
         size = max(inputs.sizes[0][-2:])
         return 1 / max(1, size), size
-    if inputs is not None and inputs.numbers and not diagonal:
+    if inputs is not None and inputs.numbers and trace.names[others.name[cut]] in CUTS:
         size = inputs.sizes[0][int(inputs.numbers[1])]
         return int(inputs.numbers[2]) / max(1, size), size
     return (0.0 if diagonal else 1.0), 0

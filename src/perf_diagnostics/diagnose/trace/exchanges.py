@@ -54,7 +54,8 @@ def exchanges(facts: TraceFacts) -> Exchanges:
         raise NotApplicable("communication", "no all-reduce lies in the steps")
     nodes = facts.require_nodes()
     begins = nodes.passes.start
-    of_pass = np.searchsorted(begins, at, side="right") - 1
+    # What is started beside a pass is a loss to be logged, or a metric.
+    of_pass = nodes.passes.containing(at)
     inside = windows.containing(begins) >= 0
     exchanging = np.zeros(len(begins), np.bool_)
     exchanging[of_pass[of_pass >= 0]] = True
@@ -76,7 +77,7 @@ def exchanges(facts: TraceFacts) -> Exchanges:
     if not facts.on_device:
         operators = trace.of(Kind.OPERATOR)
         hands = operators.where(trace.named(_HANDS_OVER.match)[operators.name])
-        place = np.searchsorted(begins, hands.start_ns, side="right") - 1
+        place = nodes.passes.containing(hands.start_ns)
         hands = hands.where((place >= 0) & needless[place])
         handing = Times.union(hands.start_ns, hands.end_ns)
         times, alone = times | handing, alone | handing

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Trace
+from perf_diagnostics.diagnose.trace.events import Events, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import COPIES, LAYERS
+from perf_diagnostics.diagnose.trace.inputs import COPIES, LAYERS, LOOK_UPS
 from perf_diagnostics.diagnose.trace.intervals import Times
 
 #: What may lie between, and makes no other rows.
@@ -18,6 +18,12 @@ _ARRANGE = frozenset(f"aten::{name}" for name in ("view", "reshape", "contiguous
 
 #: The nodes of a layer.
 _NODES = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear|View|UnsafeView|T|Expand)Backward\d*$")
+
+#: The nodes that lead back from copies; those of the layer lie so many before them at most.
+_COPYING = re.compile(r"(Index|IndexSelect|Embedding|Repeat|RepeatInterleave|Expand)Backward\d*$")
+_PRODUCTS, _NODES_BETWEEN = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear)Backward\d*$"), 6
+
+_EXPAND = "aten::expand"
 
 #: So many times the rows that there are has the layer at least (as the run's rule).
 _TIMES = 2
@@ -53,16 +59,19 @@ def gathered_rows(facts: TraceFacts) -> GatheredRows | None:
     arranging = trace.named(_ARRANGE.__contains__)[others.name]
     layers: list[int] = []
     rows: list[tuple[int, int, str]] = []
+    widens: list[float] = []
     for place in np.flatnonzero(copying & (others.told >= 0)).tolist():
         behind = place + 1
         while behind < len(others) and arranging[behind]:
             behind += 1
         if behind >= len(others) or not layer[behind] or others.track[behind] != others.track[place]:
             continue
-        found = _rows(trace, int(others.told[place]), int(others.told[behind]))
-        if found is not None:
+        name = trace.names[others.name[place]]
+        found = _rows(trace, name, int(others.told[place]), int(others.told[behind]), direct=behind == place + 1)
+        if found is not None and _leads_back(facts, others, place, behind):
             layers.append(behind)
-            rows.append((*found, trace.names[others.name[place]].removeprefix("aten::")))
+            rows.append((*found[:2], name.removeprefix("aten::")))
+            widens.append(found[2])
     if not layers:
         return None
     chosen = np.array(layers, np.intp)
@@ -82,14 +91,45 @@ def gathered_rows(facts: TraceFacts) -> GatheredRows | None:
         rows=most[0],
         different=most[1],
         copies=most[2],
-        needless=1 - sum(one[1] for one in rows) / sum(one[0] for one in rows),
+        needless=sum((one[0] - one[1]) * less for one, less in zip(rows, widens, strict=True))
+        / sum(one[0] for one in rows),
     )
 
 
-def _rows(trace: Trace, copied: int, multiplied: int) -> tuple[int, int] | None:
-    """The rows of a layer, and how many there were before; None where these are not half of them at most."""
-    before, after = (trace.inputs[one].sizes[:1] if one >= 0 else () for one in (copied, multiplied))
-    if not before or not after or len(before[0]) < 2 or len(after[0]) < 2 or before[0][-1] != after[0][-1]:
+def _rows(trace: Trace, name: str, copied: int, multiplied: int, *, direct: bool) -> tuple[int, int, float] | None:
+    """The rows of a layer, how many there were before, and the part of the layer's time that goes with each copy, for
+    what is gathered behind it is larger where it makes more numbers of a row; None where these are not half of them at
+    most, or other rows.
+    """
+    if copied < 0 or multiplied < 0:
         return None
-    there, rows = math.prod(before[0][:-1]), math.prod(after[0][:-1])
-    return (rows, there) if there and rows >= _TIMES * there else None
+    before, after = trace.inputs[copied], trace.inputs[multiplied]
+    if len(before.sizes) < 1 or len(after.sizes) < 2 or len(after.sizes[1]) != 2:
+        return None  # a second factor for each row of the batch is no layer's weight
+    there, rows = before.sizes[0], after.sizes[0]
+    if len(there) < 2 or len(rows) < 2 or there[-1] != rows[-1]:
+        return None
+    if name == LOOK_UPS[0] and direct and (*next(iter(before.sizes[1:2]), ()), there[-1]) != rows:
+        return None
+    # What is expanded has steps of 0, until it is copied.
+    if name == _EXPAND and direct and 0 not in next(iter(after.strides), ()):
+        return None
+    count, multiplied_rows = math.prod(there[:-1]), math.prod(rows[:-1])
+    if not count or multiplied_rows < _TIMES * count:
+        return None
+    # A layer's weight is (made, given), or, multiplied with as it lies, (given, made).
+    made = after.sizes[1][0] if after.sizes[1][1] == rows[-1] else after.sizes[1][1]
+    return multiplied_rows, count, min(1.0, rows[-1] / max(1, made))
+
+
+def _leads_back(facts: TraceFacts, others: Events, place: int, behind: int) -> bool:
+    """Whether backward comes from the layer straight to the copies, where these have a gradient at all."""
+    nodes, number = facts.require_nodes(), int(others.correlation[place])
+    named = facts.trace.named(_COPYING.search)[nodes.rows.name]
+    at = np.flatnonzero(named & (nodes.rows.correlation == number))
+    if number < 0 or not at.size:
+        return True
+    before = nodes.rows.where(np.arange(max(0, int(at[0]) - _NODES_BETWEEN), int(at[0])))
+    own = int(others.correlation[behind])
+    products = facts.trace.named(_PRODUCTS.search)[before.name]
+    return bool((products & (before.correlation >= own) & (before.correlation <= own + _NODES_BETWEEN)).any())

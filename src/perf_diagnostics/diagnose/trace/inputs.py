@@ -47,6 +47,7 @@ _FUNCTIONS = ("aten::erf",)
 
 #: Convolutions by their input, which comes first, and the weight: all call this one.
 CONVOLUTION = "aten::convolution"
+CONVOLUTIONS = ("aten::conv1d", "aten::conv2d", "aten::conv3d")
 
 #: Attention by its query, key and value, a mask, the part to drop, and whether it is causal.
 ATTENTION = "aten::scaled_dot_product_attention"
@@ -99,7 +100,18 @@ SHAPED = frozenset(
     (
         *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS, *_NUMBERS, *TOTALS),
         *(*CUTS, *DIAGONALS, *GRIDS, *FILLED, *EACH_NUMBER, *_REDUCTIONS, *_FUNCTIONS),
-        *(*COPIES, *INVERSES, ONE_HOT, "aten::type_as", POWER, SORT, CONVOLUTION, ATTENTION, COMMUNICATION),
+        *(
+            *COPIES,
+            *INVERSES,
+            *CONVOLUTIONS,
+            ONE_HOT,
+            "aten::type_as",
+            POWER,
+            SORT,
+            CONVOLUTION,
+            ATTENTION,
+            COMMUNICATION,
+        ),
     )
 )
 

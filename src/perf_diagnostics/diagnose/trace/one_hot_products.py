@@ -22,6 +22,12 @@ _PRODUCTS = frozenset(f"aten::{name}" for name in ("matmul", "mm", "bmm", "addmm
 #: So many of the next calls belong to them (judgement).
 _CALLS_AFTER = 16
 
+#: One of so many of the next calls is given them as they are, whole numbers of 64 bits.
+_TOLD_WITHIN, _WHOLE = 3, "long int"
+
+#: A product of fewer classes costs little, and looking rows up by fewer is no quicker: of 10 classes it took as long.
+_LEAST_CLASSES = 32
+
 
 @dataclass(frozen=True, eq=False)
 class OneHotProducts:
@@ -86,10 +92,11 @@ def _used(trace: Trace, rows: Events, place: int) -> tuple[list[int], list[int],
     for other in range(place + 1, min(len(rows), place + 1 + _CALLS_AFTER)):
         told, name = int(rows.told[other]), trace.names[rows.name[other]]
         sizes = trace.inputs[told].sizes[:2] if told >= 0 and rows.track[other] == rows.track[place] else ()
-        if not size:
-            # The first call that is given them tells how many classes there are.
-            size = next((one for one in sizes[:1] if len(one) == len(of) + 1 and one[:-1] == of), ())
-        if not size:
+        if not size and other <= place + _TOLD_WITHIN:
+            # The call that is given these whole numbers tells how many classes there are.
+            whole = bool(sizes) and trace.inputs[told].types[:1] == (_WHOLE,)
+            size = next((one for one in sizes[:1] if whole and len(one) == len(of) + 1 and one[:-1] == of), ())
+        if not size or size[-1] < _LEAST_CLASSES:
             continue
         flat = (math.prod(size[:-1]), size[-1])
         if not {size, flat, flat[::-1]} & set(sizes):

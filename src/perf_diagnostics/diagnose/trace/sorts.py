@@ -20,7 +20,7 @@ _CALLS_AFTER = 8
 #: Of more of the numbers than this, to find those alone that are taken saves less than half (:attr:`instead`).
 _FEW = 0.25
 
-_UNTOLD = Inputs((), ())
+_UNTOLD, _OPERANDS = Inputs((), ()), 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +58,27 @@ def sorts_of(facts: TraceFacts) -> SortsOfSteps:
         mine = operators.where(operators.track == track)
         for place in np.flatnonzero(sorts.track == track).tolist():
             first = int(np.searchsorted(mine.start_ns, sorts.end_ns[place]))
-            after = mine.name[first : first + _CALLS_AFTER], mine.told[first : first + _CALLS_AFTER]
-            size[place], count[place] = _taken(trace, int(sorts.told[place]), *after)
+            step_ends = facts.steps.on_host.end[facts.steps.on_host.containing(sorts.start_ns[place : place + 1])[0]]
+            last = min(first + _CALLS_AFTER, int(np.searchsorted(mine.start_ns, step_ends)))
+            # Places of an order that is put in order again: which of both is cut, nobody knows.
+            if not _of_an_order(trace, mine, sorts, place):
+                after = mine.name[first:last], mine.told[first:last]
+                size[place], count[place] = _taken(trace, int(sorts.told[place]), *after)
     few: Bool = (size > 0) & (count <= _FEW * size)
     if not few.any():
         return SortsOfSteps(sorts, few, 0, 0)
     longest = int(np.argmax(np.where(few, sorts.duration_ns, -1)))
     return SortsOfSteps(sorts, few, int(size[longest]), int(count[longest]))
+
+
+def _of_an_order(trace: Trace, mine: Events, sorts: Events, place: int) -> bool:
+    """Whether the call before is a sort of as many numbers."""
+    if not place or sorts.told[place] < 0 or sorts.told[place - 1] < 0 or sorts.track[place] != sorts.track[place - 1]:
+        return False
+    one, other = (trace.inputs[told].sizes[:1] for told in sorts.told[place - 1 : place + 1].tolist())
+    begins = np.searchsorted(mine.start_ns, (sorts.end_ns[place - 1], sorts.start_ns[place]))
+    # argsort calls sort, so that one call may lie between.
+    return one == other and int(begins[1] - begins[0]) <= 1
 
 
 def _taken(trace: Trace, sort: int, names: Int32, told: Int32) -> tuple[int, int]:
@@ -74,9 +88,11 @@ def _taken(trace: Trace, sort: int, names: Int32, told: Int32) -> tuple[int, int
     if sort < 0 or not trace.inputs[sort].numbers:
         return 0, 0
     sizes, (_, dimension, size) = trace.inputs[sort].sizes[:1], trace.inputs[sort].numbers
-    counts = [
-        int(cut.numbers[2]) if cut.sizes[:1] == sizes and cut.numbers[:2] == ("", dimension) else -1
-        for name, one in zip(names.tolist(), told.tolist(), strict=True)
-        for cut in (trace.inputs[one] if one >= 0 and trace.names[name] in CUTS else _UNTOLD,)
-    ]
+    counts = []
+    for name, one in zip(names.tolist(), told.tolist(), strict=True):
+        inputs = trace.inputs[one] if one >= 0 else _UNTOLD
+        cuts = trace.names[name] in CUTS and inputs.sizes[:1] == sizes and inputs.numbers[:2] == ("", dimension)
+        if not cuts and sizes[0] in inputs.sizes[:_OPERANDS] and trace.names[name] != SORT:
+            return 0, 0  # something else is given as many: the order of all, perhaps
+        counts.append(int(inputs.numbers[2]) if cuts else -1)
     return (int(size), max(counts)) if counts and counts[0] >= 0 else (0, 0)

@@ -16,6 +16,9 @@ from perf_diagnostics.diagnose.trace.intervals import Times
 
 _MEAN = "aten::mean"
 
+#: How torch writes the exponent of a square.
+_TWO = (("2",), ("2.",))
+
 #: The nodes that lead back from what these call.
 _NODES = re.compile(r"(Pow|Mul|Abs|Sub|LinalgVectorNorm|Norm|Sum|Mean)Backward\d*$")
 
@@ -61,7 +64,7 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
         return found
 
     differs = of(("aten::sub",), _of_two_alike)
-    squares = of((POWER,), lambda one: one.numbers[1:2] == ("2",)) | of(("aten::square",))
+    squares = of((POWER,), lambda one: one.numbers[1:2] in _TWO) | of(("aten::square",))
     product = of(("aten::mul",), _of_two_alike)
     squares |= product & ~_shifted(squares | product, 1)
     absolute = of(("aten::abs",))

@@ -22,6 +22,9 @@ _NOT_FUSED = "aten::_scaled_dot_product_attention_math"
 #: Where the part to drop stands among the arguments of scaled_dot_product_attention.
 _DROPOUT = 4
 
+#: From this part of all attention in steps on it is that of scaled_dot_product_attention.
+_MOSTLY = 0.5
+
 #: Dimensions of inputs that it takes in steps.
 _WITHOUT_HEADS = 3
 
@@ -98,6 +101,11 @@ def steps_of_sdpa(facts: TraceFacts) -> tuple[bool, str]:
     if _NOT_FUSED not in trace.names:
         return False, ""
     operators = trace.of(Kind.OPERATOR)
+    spans, _ = _spans(facts, operators)
+    of_sdpa = operators.where(trace.named(lambda name: name == _NOT_FUSED)[operators.name])
+    forward = sum(len(times) for times in spans.values()) / 2  # as many lie in backward
+    if len(of_sdpa) < _MOSTLY * forward:
+        return False, ""  # most of it is written by somebody else
     told = operators.told[trace.named(lambda name: name == ATTENTION)[operators.name]]
     calls = [trace.inputs[one] for one in np.unique(told[told >= 0]).tolist()]
     dropped = [one.numbers[_DROPOUT] for one in calls if len(one.numbers) > _DROPOUT]
@@ -105,6 +113,8 @@ def steps_of_sdpa(facts: TraceFacts) -> tuple[bool, str]:
         return True, "its dropout_p is above 0"
     if calls and all(len(size) == _WITHOUT_HEADS for one in calls for size in one.sizes[:1]):
         return True, "its inputs have three dimensions, and not (batch, heads, length, width)"
+    if any(one.sizes[0][-1:] != one.sizes[2][-1:] for one in calls if len(one.sizes) > 2):
+        return True, "its values have another width than its queries"
     return True, ""
 
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Events, Kind
+from perf_diagnostics.diagnose.trace.events import Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
+from perf_diagnostics.diagnose.trace.inputs import JOINS, Sizes
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import outermost
 from perf_diagnostics.records import Float64, Int64
-
-_JOINS = frozenset(("aten::cat", "aten::concat", "aten::concatenate"))
 
 #: Fewer rounds than this show no growth, and cost little: to join ten pieces one by one moves five times their bytes.
 _LEAST_ROUNDS = 16
@@ -24,6 +23,9 @@ _MOST_A_ROUND = 12
 #: rounds takes than the first (judgement: of pieces that are all alike the last quarter takes seven times as long where
 #: a call costs nothing by itself).
 _GROWS, _LONGER = 0.8, 3.0
+
+#: This part of the rounds joins what the one before has made (the first ones may have begun otherwise).
+_MOSTLY = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +44,14 @@ def grown_cats(facts: TraceFacts) -> GrownCats | None:
     """None where no join takes longer from round to round in each of the steps."""
     trace, windows = facts.trace, facts.steps.on_host
     operators = trace.of(Kind.OPERATOR)
-    rows = operators.where(trace.named(_JOINS.__contains__)[operators.name])
+    rows = operators.where(trace.named(JOINS.__contains__)[operators.name])
     rows = rows.where(facts.launches.on_training_threads(rows))
     if facts.nodes is not None:
         rows = rows.where(facts.nodes.passes.containing(rows.start_ns) < 0)
     rows, _ = outermost(facts.launches, rows)
     step = windows.containing(rows.start_ns)
     each = [rows.where(step == one) for one in range(len(windows))]
-    found = [_of_a_step(one) for one in each]
+    found = [_of_a_step(facts.trace, one) for one in each]
     if not found or not all(found):
         return None
     chosen = np.concatenate([series.start_ns for one in found for series in one])
@@ -62,13 +64,13 @@ def grown_cats(facts: TraceFacts) -> GrownCats | None:
     )
 
 
-def _of_a_step(rows: Events) -> tuple[Events, ...]:
+def _of_a_step(trace: Trace, rows: Events) -> tuple[Events, ...]:
     """The joins that grow, each with all of its rounds, where one round has so many that they take most together."""
     rows = rows.where(np.argsort(rows.start_ns, kind="stable"))
     best: tuple[Events, ...] = ()
     for a_round in range(1, min(_MOST_A_ROUND, len(rows) // _LEAST_ROUNDS) + 1):
         series = (_while_it_grows(rows.where(np.arange(place, len(rows), a_round))) for place in range(a_round))
-        growing = tuple(one for one in series if _grows(one.duration_ns))
+        growing = tuple(one for one in series if _grows(one.duration_ns) and _of_itself(trace, one))
         # What grows in each round of two joins grows in each second one as well: the shorter round has all of it.
         if _whole(growing) > 1.05 * _whole(best):
             best = growing
@@ -92,6 +94,28 @@ def _grows(duration_ns: Int64) -> bool:
         return False
     ranks: Float64 = np.argsort(np.argsort(duration_ns, kind="stable"), kind="stable").astype(np.float64)
     return float(np.corrcoef(ranks, np.arange(rounds))[0, 1]) >= _GROWS
+
+
+def _of_itself(trace: Trace, rows: Events) -> bool:
+    """Whether each round joins what the one before has made and another piece; true where sizes are not told."""
+    told = [trace.inputs[one].sizes if one >= 0 else None for one in rows.told.tolist()]
+    known = [one for one in told if one is not None]
+    if not known:
+        return True
+    made = [_joined(one) for one in known]
+    same = sum(made[at] is not None and made[at] in one for at, one in enumerate(known[1:]))
+    return same >= _MOSTLY * (len(known) - 1)
+
+
+def _joined(sizes: tuple[Sizes, ...]) -> Sizes | None:
+    """What two tensors are joined to; None of more of them: who joins a list has collected it."""
+    if len(sizes) != 2 or len(sizes[0]) != len(sizes[1]):
+        return None
+    apart = [at for at, (one, other) in enumerate(zip(*sizes, strict=True)) if one != other]
+    if len(apart) > 1:
+        return None
+    along = apart[0] if apart else 0
+    return tuple(one + other if at == along else one for at, (one, other) in enumerate(zip(*sizes, strict=True)))
 
 
 def _whole(series: tuple[Events, ...]) -> int:

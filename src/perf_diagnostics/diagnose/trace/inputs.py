@@ -89,6 +89,9 @@ INVERSES = ("aten::inverse", "aten::linalg_inv")
 ONE_HOT = "aten::one_hot"
 COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave", "aten::expand", LOOK_UPS[0])
 
+#: What joins a list of tensors, of which the first ones are kept.
+JOINS = ("aten::cat", "aten::concat", "aten::concatenate")
+
 #: What reads a matrix' diagonal.
 DIAGONALS = ("aten::diagonal", "aten::diag", "aten::trace")
 
@@ -210,6 +213,8 @@ class SeenInputs:
 
     def number(self, name: str, about: Mapping[str, Any]) -> int:
         """The place in :attr:`kept` of what an operator's arguments tell; -1 where they do not (``record_shapes``)."""
+        if name in JOINS:
+            about = _of_the_list(about)
         try:
             key = (
                 *_key(about, _OF_ATTENTION if name == ATTENTION else _INPUTS),
@@ -227,6 +232,15 @@ class SeenInputs:
                 self.kept.append(Inputs(*key))
             self._numbers[key] = found
         return found
+
+
+def _of_the_list(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The first tensors of a list that an operator is given, as if each were an argument."""
+    sizes = about.get("Input Dims")
+    listed = sizes[0] if isinstance(sizes, list) and sizes else None
+    if not isinstance(listed, list):
+        return {}
+    return {"Input Dims": listed[:_INPUTS], "Input type": [""] * min(len(listed), _INPUTS)}
 
 
 def _key(about: Mapping[str, Any], most: int) -> tuple[Any, Any, Any]:

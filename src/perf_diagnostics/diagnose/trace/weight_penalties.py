@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.trace.events import Bool, Events, Trace
+from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import CONVOLUTION, LAYERS, LOOK_UPS, NORMS, POWER, TOTALS, Inputs, Sizes
 from perf_diagnostics.diagnose.trace.intervals import Times
@@ -53,7 +53,7 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
     rows = nodes.others.where(facts.steps.on_host.containing(nodes.others.start_ns) >= 0)
     rows = rows.where(rows.correlation >= 0)
     facts.require_sizes(rows)
-    weights = _weights(trace, rows)
+    weights = _weights(trace, rows) - _products(facts)
 
     def of(names: tuple[str, ...], means: Callable[[Inputs], bool] = bool) -> Bool:
         """Which rows are operators of these names, of a whole weight first, and with such inputs."""
@@ -69,7 +69,10 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
     squares |= product & ~_shifted(squares | product, 1)
     absolute = of(("aten::abs",))
     added = of(TOTALS, lambda one: len(one.sizes) == _ALL_OF_IT)
+    # What a weight is divided by, or multiplied with, is a part of its layer.
+    scaled = of(("aten::div", "aten::mul"))
     norms = of(NORMS, lambda one: one.numbers[2:3] == ("",))
+    norms &= ~_shifted(scaled, -1) & ~_shifted(scaled, -2) & ~_shifted(scaled, -3)
     # What is added up next, or once it is weighed by numbers of its own.
     weighed = product & _shifted(added, -1)
     ends = _shifted(added, -1) | _shifted(weighed, -1)
@@ -105,6 +108,16 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
             )
         )
     return max(penalties, key=lambda one: one.forward.total_ns + one.nodes.total_ns, default=None)
+
+
+def _products(facts: TraceFacts) -> frozenset[Sizes]:
+    """The sizes of what forward's products give: products of features with features are as large as weights."""
+    trace, nodes = facts.trace, facts.require_nodes()
+    operators = trace.of(Kind.OPERATOR)
+    multiplies = trace.named({"aten::mm", "aten::bmm"}.__contains__)[operators.name] & (operators.told >= 0)
+    operators = operators.where(multiplies & (nodes.passes.containing(operators.start_ns) < 0))
+    given = (trace.inputs[told].sizes[:2] for told in np.unique(operators.told).tolist())
+    return frozenset((*one[:-1], two[-1]) for one, two in given if len(one) == len(two) > 1)
 
 
 def _weights(trace: Trace, rows: Events) -> frozenset[Sizes]:

@@ -21,11 +21,15 @@ _LEAST_NUMBERS = 8192
 #: What is done, by a letter each; what arranges numbers otherwise, or makes them of another type, has none.
 _LETTERS: Mapping[str, str] = MappingProxyType(
     {
-        **{"mean": "m", "var": "v", "sum": "s", "amax": "x", "max": "x", "sub": "-", "rsub": "-", "sub_": "-"},
+        **{"mean": "m", "var": "v", "sum": "s", "amax": "x", "max": "x", "sub": "-", "sub_": "-"},
         **{"add": "+", "add_": "+", "mul": "*", "mul_": "*", "div": "/", "div_": "/", "pow": "p", "square": "p"},
-        **{"sqrt": "q", "rsqrt": "q", "exp": "e", "exp_": "e", "tanh": "t", "erf": "r", "log": "l"},
+        **{"sqrt": "q", "rsqrt": "r", "exp": "e", "exp_": "e", "tanh": "t", "erf": "f", "log": "l"},
     }
 )
+
+#: The letters of a difference, product and quotient of the whole and one number for each of its rows.
+_BY_ROW: Mapping[str, str] = MappingProxyType({"-": "~", "*": "@", "/": "%"})
+
 _ARRANGE = frozenset(
     f"aten::{name}"
     for name in (
@@ -42,8 +46,11 @@ _ARRANGE = frozenset(
     )
 )
 
-#: Along which dimension these go, and by which of the arguments that is told.
-_ALONG: Mapping[str, int] = MappingProxyType({"m": 1, "s": 1, "v": 1, "x": 1})
+#: What goes along the last dimension, as the second of its arguments tells.
+_ALONG = frozenset("msvx")
+
+#: How a variance is told that divides by all numbers, and not by one less.
+_OF_ALL = ("False", "0", "0.")
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,13 @@ class Function:
 
 #: Longer ones first: an RMS norm is a part of a layer's.
 FUNCTIONS = (
-    Function("F.layer_norm", re.compile(r"m-?(?:[p*]m|v)-?\+q[/*]\*?\+?|vm-?\+q-?[/*]\*?\+?"), 0.12),
+    Function("F.layer_norm", re.compile(r"m~?(?:[p*]m|v)~?\+(?:q%|r@)\*?\+?|vm~?\+(?:q~?%|r~?@)\*?\+?"), 0.12),
     Function('F.gelu(x, approximate="tanh")', re.compile(r"\*{0,2}[p*]\*{1,2}\+\*t\+\*{1,2}"), 0.42),
-    Function("F.gelu", re.compile(r"\*?[/*]r\+\*{1,2}"), 0.13),
-    Function("log_softmax", re.compile(r"(?:x-)?esl-"), 0.25),
-    Function("softmax", re.compile(r"(?:x-)?es/"), 0.25),
-    Function("F.rms_norm", re.compile(r"[p*]m\+q[*/]\*?"), 0.67),
+    Function("F.gelu", re.compile(r"\*?[/*]f\+\*{1,2}"), 0.13),
+    Function("log_softmax", re.compile(r"(?:x~)?esl~"), 0.25),
+    Function("softmax", re.compile(r"(?:x~)?es%"), 0.25),
+    # Of 32x128x512 numbers 0.67, of 512x256 as much as written out.
+    Function("F.rms_norm", re.compile(r"[p*]m\+(?:q%|r@)\*?"), 0.85),
 )
 
 
@@ -131,7 +139,8 @@ def _found(trace: Trace, rows: Events) -> Iterator[tuple[Function, list[int], Si
     for place, (name, told, track) in enumerate(
         zip(rows.name.tolist(), rows.told.tolist(), rows.track.tolist(), strict=True)
     ):
-        letter, inputs = letters[name], trace.inputs[told] if told >= 0 else None
+        inputs = trace.inputs[told] if told >= 0 else None
+        letter = letters[name] if inputs is None else _by_row(letters[name], inputs)
         if arranges[name] and text:
             continue
         if letter and inputs is not None:
@@ -149,6 +158,17 @@ def _found(trace: Trace, rows: Events) -> Iterator[tuple[Function, list[int], Si
     yield from _matches(text, places, size)
 
 
+def _by_row(letter: str, inputs: Inputs) -> str:
+    """The letter of what has one number for each row as its second operand, or, of a product, as either."""
+    if letter not in _BY_ROW or len(inputs.sizes) < 2:
+        return letter
+    first, second = inputs.sizes[:2]
+    if letter == "*" and math.prod(first) < math.prod(second):
+        first, second = second, first
+    of_rows = len(first) > 1 and second in ((*first[:-1], 1), first[:-1]) and first[-1] > 1
+    return _BY_ROW[letter] if of_rows else letter
+
+
 def _whole(inputs: Inputs) -> Sizes:
     return max(inputs.sizes[:2], key=math.prod, default=())
 
@@ -161,6 +181,8 @@ def _belongs(letter: str, inputs: Inputs, size: Sizes) -> bool:
         return False
     if letter not in _ALONG:
         return True
+    if letter == "v" and "".join(inputs.numbers[2:3]) not in _OF_ALL:
+        return False
     along = "".join(inputs.numbers[1:2])
     return inputs.sizes[0] == size and along in ("-1", "[-1]", str(len(size) - 1), f"[{len(size) - 1}]")
 
@@ -168,7 +190,7 @@ def _belongs(letter: str, inputs: Inputs, size: Sizes) -> bool:
 def _matches(text: str, places: list[int], size: Sizes) -> Iterator[tuple[Function, list[int], Sizes]]:
     """The functions that letters spell, each place in one of them."""
     for function in FUNCTIONS:
-        while (match := function.letters.search(text)) is not None:
-            begin, end = match.span()
+        taken = [match.span() for match in function.letters.finditer(text)]
+        for begin, end in taken:
             yield function, places[begin:end], size
-            text = text[:begin] + " " * (end - begin) + text[end:]
+        text = function.letters.sub(lambda match: " " * len(match[0]), text) if taken else text

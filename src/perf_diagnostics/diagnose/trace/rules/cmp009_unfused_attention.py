@@ -15,7 +15,10 @@ from perf_diagnostics.diagnose.trace.breakdown import Part
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.wording import percent
 
-_FUSED = Remedy('Use scaled_dot_product_attention (transformers: attn_implementation="sdpa").')
+_FUSED = Remedy(
+    'Use scaled_dot_product_attention (transformers: attn_implementation="sdpa"; of nn.MultiheadAttention '
+    "need_weights=False)."
+)
 
 
 @dataclass(frozen=True)
@@ -115,5 +118,6 @@ def _remedy(facts: TraceFacts) -> Remedy:
     return Remedy(
         f"scaled_dot_product_attention is called, and takes these steps itself{why}. On the CPU it is fused with "
         "dropout_p=0 (transformers: attention_probs_dropout_prob=0 or attention_dropout=0; it regularises a little "
-        "less, and dropout elsewhere may stay), four dimensions, and a mask that needs no gradient."
+        "less, and dropout elsewhere may stay), four dimensions, "
+        "values as wide as queries, and a mask that needs no gradient."
     )

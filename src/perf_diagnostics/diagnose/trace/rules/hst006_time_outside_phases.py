@@ -39,6 +39,9 @@ _UNIQUE = Remedy(f"Where torch.unique looks for different rows (dim=0): {ONE_NUM
 #: again, as in a loop over its names (judgement: once for a model and once for its average is two).
 _DETACH, _AGAIN = "aten::detach", 6.0
 
+#: So many tensors are detached one after the other, at least, where a state is asked for (judgement).
+_TOGETHER = 3.0
+
 #: What averages of parameters by their names are made of.
 _OF_AVERAGES = frozenset(f"aten::{name}" for name in ("mul", "mul_", "add", "add_", "sub", "lerp", "lerp_", "copy_"))
 
@@ -157,6 +160,10 @@ def _detached_again(facts: TraceFacts, rows: Events) -> Times:
     # Up to whatever is called next by the same thread.
     rows = rows.where(np.lexsort((rows.start_ns, rows.track)))
     mine = facts.trace.named(lambda name: name == _DETACH)[rows.name]
+    # All of a model's come one after the other, and that again and again.
+    begins = mine & ~np.append(False, mine[:-1])
+    if begins.sum() < _AGAIN * len(facts.steps) or mine.sum() < _TOGETHER * begins.sum():
+        return Times.none()
     until = np.where(
         np.append((rows.track[1:] == rows.track[:-1]) & (np.diff(rows.start_ns) < _PAUSE_NS), False),
         np.append(rows.start_ns[1:], 0),

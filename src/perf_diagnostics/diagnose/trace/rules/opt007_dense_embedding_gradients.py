@@ -124,6 +124,9 @@ class ZerosOfTables:
         untouched = _untouched(facts)
         part = 1.0 if untouched is None else untouched
         most = min(1.0, making.value + _updating(facts).value)
+        if untouched is None and _sizes_are_told(facts):
+            says = "a product has a table's sizes: a head that shares the table has gradients for all of its rows"
+            return cleared(self, says, evidence("making gradients as large as tables", making, "%"))
         if not part:
             says = "as many rows of tables are looked up as they have: their gradients are no zeros"
             return cleared(self, says, evidence("making gradients as large as tables", making, "%"))
@@ -156,6 +159,12 @@ class ZerosOfTables:
             ),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
         )
+
+
+def _sizes_are_told(facts: TraceFacts) -> bool:
+    operators = facts.trace.of(Kind.OPERATOR)
+    looks = facts.trace.named(LOOK_UPS.__contains__)[operators.name]
+    return bool((operators.told[looks] >= 0).any())
 
 
 def _zeros_and_update(facts: TraceFacts, operators: Events) -> float:

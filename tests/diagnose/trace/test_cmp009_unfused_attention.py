@@ -145,3 +145,26 @@ def test_where_torchs_own_attention_takes_the_steps_the_reason_is_told(
 
 def test_attention_that_torch_fuses_on_the_cpu_is_clear(tmp_path: Path) -> None:
     clear(ask(WrittenScores(), recorded(attention(), tmp_path)))
+
+
+def test_values_of_another_width_are_a_reason(tmp_path: Path) -> None:
+    query, value = Q.clone().requires_grad_(), torch.rand(2, 4, 64, 48, requires_grad=True)
+
+    def step() -> None:
+        for _ in range(8):
+            functional.scaled_dot_product_attention(query, query, value).sum().backward()
+
+    (remedy,) = found(ask(WrittenScores(), recorded(step, tmp_path))).remedies
+    assert "for its values have another width than its queries" in remedy.says
+
+
+def test_attention_by_hand_is_not_explained_by_a_call_beside_it(tmp_path: Path) -> None:
+    query, small = Q.clone().requires_grad_(), torch.rand(1, 1, 4, 8, requires_grad=True)
+
+    def step() -> None:
+        for _ in range(8):
+            ((query @ query.mT).softmax(-1) @ query).sum().backward()
+        functional.scaled_dot_product_attention(small, small, small, dropout_p=0.1).sum().backward()
+
+    (remedy,) = found(ask(WrittenScores(), recorded(step, tmp_path))).remedies
+    assert remedy.says.startswith("Use scaled_dot_product_attention")

@@ -79,6 +79,22 @@ def test_what_is_not_multiplied_as_a_matrix_is_not_told(uses: Uses, tmp_path: Pa
     clear(ask(OneHotMultiplied(), facts))
 
 
+def test_other_rows_of_as_many_are_not_the_one_hot_ones(tmp_path: Path) -> None:
+    """Labels that are kept as whole numbers, before a layer over the batch; and classes so few that it is no matter."""
+    layer, given, labels = nn.Linear(70, 8), torch.rand(ROWS, 70), torch.randint(0, 40, (ROWS,))
+
+    def kept() -> None:
+        hot = functional.one_hot(labels, 40)
+        out = layer(given)
+        (out.mean() + (out.sum(1) * hot.argmax(1)).mean()).backward()
+
+    assert one_hot_products(recorded(kept, tmp_path)) is None
+    few, rows = nn.Linear(10, 8), torch.randint(0, 10, (ROWS,))
+    assert (
+        one_hot_products(recorded(lambda: few(functional.one_hot(rows, 10).float()).sum().backward(), tmp_path)) is None
+    )
+
+
 def test_without_sizes_nobody_knows(tmp_path: Path) -> None:
     facts = recorded(training(sums), tmp_path, shapes=False)
     assert missing(ask(OneHotMultiplied(), facts)).signal == "input_dims"

@@ -67,6 +67,7 @@ def training(penalty: Penalty, optimizer: Callable[..., torch.optim.Optimizer] =
     ("penalty", "kind", "averaged"),
     [
         (lambda model: total([one.pow(2).sum() for one in matrices(model)]), "squares", False),
+        (lambda model: total([(one**2.0).sum() for one in matrices(model)]), "squares", False),
         (lambda model: total([(one**2).mean() for one in matrices(model)]), "squares", True),
         (lambda model: total([torch.sum(one * one) for one in matrices(model)]), "squares", False),
         (lambda model: total([one.square().sum() for one in matrices(model)]), "squares", False),
@@ -121,6 +122,7 @@ def test_a_single_table_is_a_penalty_as_well(tmp_path: Path) -> None:
         lambda model: model.first.weight.abs().amax(),
         lambda model: (model.first.weight * model.first.weight.detach().sign()).amax(),
         lambda model: model.last.bias.pow(2).sum(),
+        lambda model: (model.first.weight / model.first.weight.norm()).mean(),  # a layer's own scale
     ],
 )
 def test_what_is_no_penalty_on_whole_weights_is_not_told(penalty: Penalty, tmp_path: Path) -> None:
@@ -134,6 +136,19 @@ def test_squares_of_what_has_a_weights_sizes_and_goes_through_layers_are_not_tol
     def step() -> None:
         hidden = first(given)
         (last(hidden).mean() + hidden.pow(2).sum()).backward()
+
+    clear(ask(PenaltyInTheLoss(), recorded(step, tmp_path)))
+
+
+@pytest.mark.parametrize("einsum", [True, False])
+def test_products_of_features_are_no_weights(einsum: bool, tmp_path: Path) -> None:
+    """What Barlow Twins and VICReg square has the sizes of a layer's weight."""
+    layer, given = nn.Linear(96, 96), torch.rand(32, 96)
+
+    def step() -> None:
+        out = layer(given)
+        across = torch.einsum("ni,nj->ij", out, out) if einsum else out.t() @ out
+        (across - torch.eye(96)).pow(2).sum().backward()
 
     clear(ask(PenaltyInTheLoss(), recorded(step, tmp_path)))
 

@@ -106,9 +106,19 @@ def contrastive(x: torch.Tensor) -> torch.Tensor:
     return (each[:, 0] / each.sum(1))[:, None] * x
 
 
+def unbiased(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def density(x: torch.Tensor) -> torch.Tensor:
+    return (x.exp().sum(-1) / 64)[:, None] * x
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        unbiased,
+        density,
         gated,
         of_columns,
         contrastive,

@@ -40,7 +40,6 @@ def training(message: Message) -> Callable[[], None]:
     [
         (lambda x, layer: layer(x.index_select(0, INDEX)), EDGES, "index_select"),
         (lambda x, layer: layer(x[INDEX]), EDGES, "index"),
-        (lambda x, layer: layer(functional.embedding(INDEX, x)), EDGES, "embedding"),
         (lambda x, layer: layer(x.repeat(4, 1)), 4 * NODES, "repeat"),
         (lambda x, layer: layer(x.repeat_interleave(3, 0)), 3 * NODES, "repeat_interleave"),
         (lambda x, layer: layer(x[None].expand(5, NODES, WIDTH)), 5 * NODES, "expand"),
@@ -80,6 +79,30 @@ def test_layers_over_other_rows_are_not_told(message: Message, tmp_path: Path) -
     facts = recorded(training(message), tmp_path)
     assert gathered_rows(facts) is None
     clear(ask(LayersOverCopies(), facts))
+
+
+POSITIONS = nn.Parameter(torch.rand(1, 6, WIDTH))
+BATCHES = torch.rand(5, 6, WIDTH)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        # Expanded positions, beside a layer over the batch.
+        lambda x, layer: (POSITIONS.expand(5, -1, -1), layer(BATCHES))[1] + layer(POSITIONS) + x.mean(),
+        # A second factor of each sample's own: the expanded one is what all of them are multiplied with.
+        lambda x, layer: torch.rand(1, 6, 6).expand(5, 6, 6) @ BATCHES[..., :6] * layer(x).mean(),
+        lambda x, layer: POSITIONS.expand(5, -1, -1) @ BATCHES.mT * layer(x).mean(),
+    ],
+)
+def test_what_is_copied_for_something_else_is_not_told(message: Message, tmp_path: Path) -> None:
+    assert gathered_rows(recorded(training(message), tmp_path)) is None
+
+
+def test_where_a_layer_makes_wider_rows_less_goes(tmp_path: Path) -> None:
+    wide, given = nn.Linear(WIDTH, 4 * WIDTH), torch.rand(NODES, WIDTH, requires_grad=True)
+    over = gathered_rows(recorded(lambda: wide(given[INDEX]).sum().backward(), tmp_path))
+    assert over is not None and over.needless == pytest.approx((1 - NODES / EDGES) / 4)
 
 
 def test_without_sizes_nobody_knows(tmp_path: Path) -> None:

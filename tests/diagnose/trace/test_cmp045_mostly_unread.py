@@ -111,9 +111,23 @@ def gates(towers: Towers) -> torch.Tensor:
     return (whole[..., :10].sigmoid() * whole[..., 10:20]).mean()
 
 
+def stopped(towers: Towers) -> torch.Tensor:
+    """The other part is read without a gradient."""
+    both = towers.layer(towers.places)
+    return (both[:4] - both[4:].detach()).square().mean()
+
+
+def kept_for_later(towers: Towers) -> torch.Tensor:
+    whole = towers.layer(towers.places)
+    towers.before = whole.detach()
+    return whole[:, -1].mean()
+
+
 @pytest.mark.parametrize(
     "loss",
     [
+        stopped,
+        kept_for_later,
         contrastive,
         retrieved,
         gates,
@@ -128,6 +142,17 @@ def test_what_goes_on_somewhere_is_not_told(loss: Loss, tmp_path: Path) -> None:
     facts = recorded(training(loss), tmp_path)
     assert cut_products(facts) is None
     clear(ask(ProductsMostlyUnread(), facts))
+
+
+def test_a_pass_that_is_derived_itself_has_nodes_as_makers(tmp_path: Path) -> None:
+    towers, given = Towers(), torch.rand(8, 32, requires_grad=True)
+
+    def penalised() -> None:
+        scores = towers.layer(torch.cat([given, given + 1])).sum()
+        (slope,) = torch.autograd.grad(scores, given, create_graph=True)
+        (towers.layer(given).tanh()[:, :4].mean() + slope.norm()).backward()
+
+    cut_products(recorded(penalised, tmp_path))
 
 
 def test_without_nodes_nobody_knows(tmp_path: Path) -> None:

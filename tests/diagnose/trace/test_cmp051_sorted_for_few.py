@@ -154,9 +154,23 @@ def goes_on_whole() -> torch.Tensor:
     return X.sort(1).values.cumsum(1)[:, :10]
 
 
+def rank_of_each() -> torch.Tensor:
+    """The first ones for one metric, and the order of all for another."""
+    order = X.argsort(1)
+    return order[:, :10].sum() + (order == 3).nonzero()[:, 1].sum()
+
+
+def order_of_an_order() -> torch.Tensor:
+    shuffled = X.argsort(1)
+    back = shuffled.argsort(1)
+    return shuffled[:, :20].sum() + back.sum()
+
+
 @pytest.mark.parametrize(
     ("one", "told"),
     [
+        (rank_of_each, (0, 0)),
+        (order_of_an_order, (0, 0)),
         (first_ten, (400, 10)),
         (last_three_places, (400, 3)),
         (every_other_of_few, (400, 30)),
@@ -175,4 +189,4 @@ def test_what_torch_takes_of_a_sort(one: Callable[[], torch.Tensor], told: tuple
 
     sorts = sorts_of(recorded(step, tmp_path))
     assert (sorts.size, sorts.count) == told
-    assert len(sorts.rows) == 3
+    assert len(sorts.rows) == (6 if one is order_of_an_order else 3)

@@ -114,6 +114,21 @@ def test_without_nodes_nobody_knows_the_passes(tmp_path: Path) -> None:
     assert isinstance(ask(ExchangedForNothing(), ranks(exchange=0).facts(tmp_path)), NotApplicable)
 
 
+def test_what_is_reduced_beside_the_passes_is_no_exchange_of_gradients(tmp_path: Path) -> None:
+    """A loss to be logged, of each batch, beside gradients that are exchanged with the last one alone."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        for place in range(4):
+            at = start + 10 + place * 400
+            micro_batch(builder, at, added=place > 0, exchange=60 if place == 3 else 0)
+            builder.operator("c10d::allreduce_", at + 300, at + 305)
+            builder.note("gloo:all_reduce", at + 302, at + 380, tid=GLOO)
+        builder.note("Optimizer.step#SGD.step", start + 1700, start + 1800)
+
+    built = repeated(2000, 5, fill, deviceProperties=[], distributedInfo={"rank": 0, "world_size": 2})
+    assert isinstance(ask(ExchangedForNothing(), built.facts(tmp_path)), NotApplicable)
+
+
 def test_it_is_the_cause_of_what_communicates_alone(tmp_path: Path) -> None:
     diagnosis = diagnose_traces([ranks(exchange=150).write(tmp_path / "t.json")]).diagnosis
     assert diagnosis.verdict is not None and diagnosis.verdict.code == "COM009"

@@ -71,3 +71,20 @@ def test_of_others_averages_all_at_once_are_the_first_advice(average: Average, t
     assert finding.severity is Severity.INFO and "again" not in finding.summary
     assert "torch._foreach_lerp_" in finding.remedies[0].says
     assert finding.recoverable is not None and finding.recoverable.low == 0
+
+
+def test_a_state_that_is_asked_for_once_is_not_asked_for_again(tmp_path: Path) -> None:
+    """Of a body that nobody trains it has many more tensors than there are gradients."""
+    body, head = net(40).requires_grad_(requires_grad=False), nn.Linear(128, 4)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
+
+    def step() -> None:
+        with torch.no_grad():
+            features = body(X)
+        head(features.flatten(1)[:, :128]).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        [one.mean() for one in body.state_dict().values()].clear()
+
+    finding = found(ask(OperatorsOutsidePhases(info_share=1e-6, many=20), recorded(step, tmp_path)))
+    assert "again" not in finding.summary

@@ -120,3 +120,26 @@ def test_what_torch_shows_of_a_decoder(tmp_path: Path) -> None:
     assert grown is not None and 50 <= grown.rounds <= 101
     assert grown.last_s > 3 * grown.first_s
     assert grown_cats(recorded(decoder(collects=True), tmp_path)) is None
+
+
+def test_layers_that_join_a_list_have_collected_it(tmp_path: Path) -> None:
+    """As the later ones of a dense block do, which need all that there is."""
+    layers = nn.ModuleList(nn.Linear(64 + 64 * place, 64) for place in range(24))
+    given = torch.rand(128, 64)
+
+    def step() -> None:
+        pieces = [given]
+        for layer in layers:
+            pieces.append(layer(torch.cat(pieces, 1)))
+        pieces[-1].square().mean().backward()
+
+    assert grown_cats(recorded(step, tmp_path)) is None
+
+
+def test_longer_inputs_are_no_growth(tmp_path: Path) -> None:
+    lengths, first = [torch.rand(200 * place, 64) for place in range(1, 40)], torch.rand(1, 64, requires_grad=True)
+
+    def step() -> None:
+        torch.stack([torch.cat([first, one]).mean() for one in lengths]).sum().backward()
+
+    assert grown_cats(recorded(step, tmp_path)) is None

@@ -43,6 +43,9 @@ _LEAST_OPERATORS = 3
 #: A longer run is taken for several: all that may belong to one is looked through from each of its beginnings on.
 _MOST_OPERATORS = 64
 
+#: More runs alike than this are of a loop over samples, whose numbers differ, and not over layers (judgement).
+_MOST_ALIKE = 64
+
 #: What a run may look up in a table that is trained, and its node.
 _LOOK_UP = LOOK_UPS[0]
 _LOOK_UP_NODE = f"{ENGINE}EmbeddingBackward"
@@ -97,7 +100,11 @@ def constants_anew(facts: TraceFacts) -> ConstantsAnew | None:
     found: dict[tuple[object, ...], list[_Run]] = defaultdict(list)
     for run in _runs(trace, rows, step):
         found[run.alike(rows)].append(run)
-    in_all = {what: runs for what, runs in found.items() if len({int(step[one.first]) for one in runs}) == len(windows)}
+    in_all = {
+        what: runs
+        for what, runs in found.items()
+        if len({int(step[one.first]) for one in runs}) == len(windows) and len(runs) <= _MOST_ALIKE * len(windows)
+    }
     if not in_all:
         return None
     took = {what: sum(_took(rows, one) for one in runs) for what, runs in in_all.items()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Events, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import COPIES, LAYERS, LOOK_UPS
+from perf_diagnostics.diagnose.trace.inputs import COPIES, LAYERS
 from perf_diagnostics.diagnose.trace.intervals import Times
 
 #: What may lie between, and makes no other rows.
@@ -20,7 +20,7 @@ _ARRANGE = frozenset(f"aten::{name}" for name in ("view", "reshape", "contiguous
 _NODES = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear|View|UnsafeView|T|Expand)Backward\d*$")
 
 #: The nodes that lead back from copies; those of the layer lie so many before them at most.
-_COPYING = re.compile(r"(Index|IndexSelect|Embedding|Repeat|RepeatInterleave|Expand)Backward\d*$")
+_COPYING = re.compile(r"(Index|IndexSelect|Repeat|RepeatInterleave|Expand)Backward\d*$")
 _PRODUCTS, _NODES_BETWEEN = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear)Backward\d*$"), 6
 
 _EXPAND = "aten::expand"
@@ -108,8 +108,6 @@ def _rows(trace: Trace, name: str, copied: int, multiplied: int, *, direct: bool
         return None  # a second factor for each row of the batch is no layer's weight
     there, rows = before.sizes[0], after.sizes[0]
     if len(there) < 2 or len(rows) < 2 or there[-1] != rows[-1]:
-        return None
-    if name == LOOK_UPS[0] and direct and (*next(iter(before.sizes[1:2]), ()), there[-1]) != rows:
         return None
     # What is expanded has steps of 0, until it is copied.
     if name == _EXPAND and direct and 0 not in next(iter(after.strides), ()):

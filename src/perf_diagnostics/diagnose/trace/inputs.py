@@ -87,7 +87,7 @@ INVERSES = ("aten::inverse", "aten::linalg_inv")
 
 #: What makes rows with a single one in each, and rows that are copies of those that come first.
 ONE_HOT = "aten::one_hot"
-COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave", "aten::expand", LOOK_UPS[0])
+COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave", "aten::expand")
 
 #: What joins a list of tensors, of which the first ones are kept.
 JOINS = ("aten::cat", "aten::concat", "aten::concatenate")

@@ -15,7 +15,7 @@ from perf_diagnostics.diagnose.trace.nesting import by_thread
 
 #: So many of the thread's next calls are looked at for what is taken of the sorted numbers (judgement): whoever puts a
 #: list in order to divide it takes the other parts directly after the first.
-_CALLS_AFTER = 8
+_CALLS_AFTER = 16
 
 #: Of more of the numbers than this, to find those alone that are taken saves less than half (:attr:`instead`).
 _FEW = 0.25
@@ -54,8 +54,9 @@ def sorts_of(facts: TraceFacts) -> SortsOfSteps:
     operators = by_thread(operators.where(facts.steps.on_host.containing(operators.start_ns) >= 0))
     sorts, _ = outermost(facts.launches, operators.where(trace.named(lambda name: name == SORT)[operators.name]))
     size, count = np.zeros((2, len(sorts)), np.int64)
+    outer, _ = outermost(facts.launches, operators)
     for track in np.unique(sorts.track).tolist():
-        mine = operators.where(operators.track == track)
+        mine = outer.where(outer.track == track)
         for place in np.flatnonzero(sorts.track == track).tolist():
             first = int(np.searchsorted(mine.start_ns, sorts.end_ns[place]))
             step_ends = facts.steps.on_host.end[facts.steps.on_host.containing(sorts.start_ns[place : place + 1])[0]]

@@ -117,7 +117,8 @@ def _products(facts: TraceFacts) -> frozenset[Sizes]:
     multiplies = trace.named({"aten::mm", "aten::bmm"}.__contains__)[operators.name] & (operators.told >= 0)
     operators = operators.where(multiplies & (nodes.passes.containing(operators.start_ns) < 0))
     given = (trace.inputs[told].sizes[:2] for told in np.unique(operators.told).tolist())
-    return frozenset((*one[:-1], two[-1]) for one, two in given if len(one) == len(two) > 1)
+    made = {(*one[:-1], two[-1]) for one, two in given if len(one) == len(two) > 1}
+    return frozenset(made | {one[1:] for one in made if len(one) > 2 and one[0] == 1})  # as einsum multiplies them
 
 
 def _weights(trace: Trace, rows: Events) -> frozenset[Sizes]:

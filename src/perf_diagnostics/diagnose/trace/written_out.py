@@ -73,7 +73,7 @@ FUNCTIONS = (
     Function("log_softmax", re.compile(r"(?:x~)?esl~"), 0.25),
     Function("softmax", re.compile(r"(?:x~)?es%"), 0.25),
     # Of 32x128x512 numbers 0.67, of 512x256 as much as written out.
-    Function("F.rms_norm", re.compile(r"[p*]m\+(?:q%|r@)\*?"), 0.85),
+    Function("F.rms_norm", re.compile(r"[p*]m\+(?:q%|r@)\*?"), 0.9),
 )
 
 

@@ -47,13 +47,16 @@ class MadeOfNumbers:
         if level is None:
             says = f"making tensors of nothing but numbers takes {percent(making.value)} of a step"
             return cleared(self, says, number)
+        # Numbers of Python's are not told: those of several runs alike may differ, but where one table is looked up.
+        sure = made.calls <= 1 or made.look_ups > 1
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=level.severity,
+            severity=level.severity if sure else Severity.INFO,
             summary=f"{percent(making.value)} of each step makes tensors of nothing but numbers in the code, which "
-            f"could be made once: {_what(made)}{_looked_up(made, again.value)}{in_functions(facts, made.times)}.",
+            f"could be made once{'' if sure else ' if these are the same each time'}: {_what(made)}"
+            f"{_looked_up(made, again.value)}{in_functions(facts, made.times)}.",
             scope=facts.label,
             evidence=(
                 number,
@@ -61,9 +64,12 @@ class MadeOfNumbers:
                 *((evidence("looking up rows by them again, and back", again, "%"),) if again.value else ()),
             ),
             remedies=(*((_ONCE,) if made.calls > 1 else ()), BUFFER, LENGTHS),
-            # By how much each layer shifts its numbers, a trace does not tell: then its look-ups are its own.
-            recoverable=recoverable(dataclasses.replace(_both(making, again), low=making.low), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            recoverable=recoverable(
+                dataclasses.replace(_both(making, again), low=making.low if sure else 0.0), self.family
+            ),
+            confidence=confidence(
+                Tier.SHARE_AND_CAUSE if sure else Tier.SHARE, sure=level.sure, coverage=facts.coverage, thin=facts.thin
+            ),
         )
 
 

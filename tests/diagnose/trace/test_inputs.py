@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from perf_diagnostics.diagnose.trace import inputs
-from perf_diagnostics.diagnose.trace.inputs import Inputs, Message
+from perf_diagnostics.diagnose.trace import diagnose_traces, inputs
+from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, Inputs, Message
+from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.diagnose.trace.reader import read_trace
-from tests.diagnose.trace.builder import NCCL, TraceBuilder
+from tests.diagnose.trace.builder import NCCL, TraceBuilder, repeated
 
 SIZES = {"Input Dims": [[4, 8], [8, 2]], "Input type": ["float", "float"]}
 ALL_REDUCE = {"Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 1000, "Out msg nelems": 1000}
@@ -81,3 +82,23 @@ def test_an_empty_message_is_a_measured_zero(tmp_path: Path) -> None:
     empty = {**ALL_REDUCE, "In msg nelems": 0, "Out msg nelems": 0}
     trace = read_trace(TraceBuilder().kernel(0, 5, 6, name=NCCL, **empty).write(tmp_path / "t.json"))
     assert trace.messages == (Message("allreduce", 0),)
+
+
+def test_no_rule_takes_the_message_of_a_collective_for_inputs(tmp_path: Path) -> None:
+    """Its number is one among messages, of which there may be more than kinds of inputs."""
+    told = {"Collective name": "allreduce", "dtype": "Float"}
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        for place in range(6):
+            at = start + place * 20
+            builder.operator(
+                COMMUNICATION, at, at + 5, **told, **{"In msg nelems": 10 + place, "Out msg nelems": 10 + place}
+            )
+            builder.operator("aten::exp", at + 6, at + 8, **{"Sequence number": place})
+        builder.operator("aten::linear", start + 130, start + 300, **SIZES, **{"Sequence number": 7})
+        builder.operator(f"{ENGINE}AddmmBackward0", start + 310, start + 600, **{"Sequence number": 7})
+        builder.note("Optimizer.step#SGD.step", start + 700, start + 900)
+
+    path = repeated(1000, 5, fill, deviceProperties=[]).write(tmp_path / "t.json")
+    answers = diagnose_traces([path]).diagnosis
+    assert [one.code for one in answers.unchecked if one.signal == "rule"] == []

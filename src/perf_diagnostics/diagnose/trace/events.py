@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from perf_diagnostics.diagnose.trace.inputs import Inputs, Message
+from perf_diagnostics.diagnose.trace.inputs import COMMUNICATION, Inputs, Message
 from perf_diagnostics.records import Int64, Json
 
 Int32 = NDArray[np.int32]
@@ -109,6 +110,11 @@ class Trace:
     def named(self, means: Callable[[str], object]) -> Bool:
         """For each of :attr:`names` whether it means that; indexed by the names of events it is a mask over these."""
         return np.fromiter((bool(means(name)) for name in self.names), np.bool_, len(self.names))
+
+    def with_inputs(self, rows: Events) -> Events:
+        """The same rows, of which those tell nothing that tell a message, and not their inputs."""
+        messages = self.named(lambda name: name == COMMUNICATION)[rows.name]
+        return dataclasses.replace(rows, told=np.where(messages, -1, rows.told).astype(rows.told.dtype))
 
     @property
     def rank(self) -> int | None:

@@ -72,7 +72,7 @@ class Nodes:
         rows = operators.where(names[operators.name])
         going_on = Times.union(rows.start_ns, rows.end_ns)
         others = operators.where(~names[operators.name] & launches.on_training_threads(operators))
-        others, _ = outermost(launches, others.where(going_on.containing(others.start_ns) < 0))
+        others, _ = outermost(launches, trace.with_inputs(others.where(going_on.containing(others.start_ns) < 0)))
         return Nodes(launches, rows, others, _passes(going_on, others))
 
     @cached_property

@@ -50,7 +50,7 @@ def sorts_of(facts: TraceFacts) -> SortsOfSteps:
     """The sorts of the steps; which are for a few is told where sizes are (``record_shapes``)."""
     trace = facts.trace
     operators = trace.of(Kind.OPERATOR)
-    operators = operators.where(facts.launches.on_training_threads(operators))
+    operators = trace.with_inputs(operators.where(facts.launches.on_training_threads(operators)))
     operators = by_thread(operators.where(facts.steps.on_host.containing(operators.start_ns) >= 0))
     sorts, _ = outermost(facts.launches, operators.where(trace.named(lambda name: name == SORT)[operators.name]))
     size, count = np.zeros((2, len(sorts)), np.int64)

@@ -69,7 +69,7 @@ def test_a_diagonal_that_alone_is_read_is_told(loss: Loss, tmp_path: Path) -> No
     assert cut is not None and cut.diagonal
     assert (cut.calls, cut.size, cut.part) == (1, 256, 1 / 256)
     share = number(ask(ProductsMostlyUnread(), facts), SHARE).value
-    assert isinstance(share, float) and 5 < share < 95
+    assert isinstance(share, float) and share > 0
 
 
 def test_of_a_diagonal_no_sizes_need_be_told_and_of_places_they_do(tmp_path: Path) -> None:

@@ -65,6 +65,15 @@ def test_one_hot_rows_that_are_multiplied_are_told(
     assert ("nn.Embedding" in finding.remedies[0].says) is not summed
 
 
+def test_the_gradient_of_the_table_counts(tmp_path: Path) -> None:
+    """A layer makes several nodes, of which the product's is not the first."""
+    facts = recorded(training(lambda x, table: table(functional.one_hot(IDS, CLASSES).float()) * x), tmp_path)
+    hot, engine = one_hot_products(facts), facts.require_nodes().rows
+    assert hot is not None
+    products = engine.where(facts.trace.named(lambda name: name.endswith("MmBackward0"))[engine.name])
+    assert (hot.nodes.containing(products.start_ns) >= 0).sum() == 3  # one a step
+
+
 @pytest.mark.parametrize(
     "uses",
     [

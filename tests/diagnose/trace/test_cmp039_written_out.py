@@ -90,6 +90,21 @@ def test_functions_that_are_written_out_are_told(function: Function, tmp_path: P
     assert f"call {WRITTEN[function]} instead" in finding.remedies[0].says
 
 
+def test_what_needs_no_gradient_has_no_nodes_whatever_follows(tmp_path: Path) -> None:
+    """An operator that makes no node has the number of the next one, which may be a costly layer's."""
+    layer, given = nn.Linear(WIDTH, 512), torch.rand(256, WIDTH)
+    mean_and_scale = WEIGHT.detach(), BIAS.detach()
+
+    def step() -> None:
+        mean = given.mean(-1, keepdim=True)
+        variance = (given - mean).pow(2).mean(-1, keepdim=True)
+        normed = (given - mean) / torch.sqrt(variance + 1e-5) * mean_and_scale[0] + mean_and_scale[1]
+        layer(normed).square().mean().backward()
+
+    (one,) = written_out(recorded(step, tmp_path))
+    assert one.function.call == "F.layer_norm" and one.nodes.total_ns == 0
+
+
 def gated(x: torch.Tensor) -> torch.Tensor:
     return x * x.sigmoid() + x.tanh()
 

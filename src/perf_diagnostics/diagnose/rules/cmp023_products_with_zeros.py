@@ -37,10 +37,6 @@ ONE_HOT_ROWS = Remedy(
     "Its rows are one-hot, with one number other than zero each: pick rows instead. nn.Embedding(classes, "
     "width)(ids), or weight.T[ids] for a Linear's weight, gives the same; where that number is not 1, multiply by it."
 )
-SUMS_BY_CLASS = Remedy(
-    "Sums by class need no one-hot rows: x.new_zeros(classes, width).index_add_(0, ids, x), and torch.bincount(ids, "
-    "minlength=classes) for their counts."
-)
 _BAG = Remedy(
     "If a row lists which of many things a sample has (tags, words, items): keep their numbers, and add up their rows "
     "with nn.EmbeddingBag(things, width, mode='sum')."

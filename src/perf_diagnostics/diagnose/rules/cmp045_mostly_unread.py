@@ -41,7 +41,7 @@ class MostlyUnread:
         Costs of all predictions of a batch against all its targets grow with the square of the batch, and each sample
         reads its own block of them: of 24 images a twenty-fourth. Matching by blocks took 78 ms a step in place of 106
         (a small detector, torch 2.13, two cores). Scores of 1,536 rows for each other, of which each row's own were
-        read, took 37 to 50 % of a small retrieval model's step.
+        read, took 38 to 49 % of a small retrieval model's step.
 
     What to try:
         Cut first, and compute then; blocks by a batched operator; a diagonal by ``(a * b).sum(-1)``.

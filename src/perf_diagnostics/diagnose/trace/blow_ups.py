@@ -75,8 +75,7 @@ def blow_ups(facts: TraceFacts) -> BlowUps | None:
     if not found:
         return None
     members = np.concatenate([np.arange(one.first, one.last + 1) for one in found])
-    numbers = rows.correlation[members]
-    back = evaluated.where(np.isin(evaluated.correlation, numbers[numbers >= 0]))
+    back = nodes.made_by(rows, members)
     largest = max(found, key=lambda one: math.prod(one.size))
     names = rows.name[largest.first : largest.last + 1].tolist()
     return BlowUps(
@@ -131,8 +130,8 @@ def _left(trace: Trace, rows: Events, place: int, size: Sizes, spread: tuple[Siz
     name, inputs = _given(trace, rows, place)
     if inputs is None or inputs.sizes[:1] != (size,):
         return None
-    place = _DIMENSIONS.get(name, len(inputs.numbers))
-    along = (inputs.numbers[place : place + 1] or ("",))[0]
+    at = _DIMENSIONS.get(name, len(inputs.numbers))
+    along = (inputs.numbers[at : at + 1] or ("",))[0]
     dimensions = [int(one) for one in re.findall(r"-?\d+", along)]
     back = [one % len(size) - len(size) for one in dimensions if -len(size) <= one < len(size)]
     if any(one < -len(each) or each[one] != size[one] for one in back for each in spread):

@@ -46,6 +46,9 @@ _MOST_OPERATORS = 64
 #: More runs alike than this are of a loop over samples, whose numbers differ, and not over layers (judgement).
 _MOST_ALIKE = 64
 
+#: No grid has more numbers; more is a broken one.
+_LARGEST = 2**48
+
 #: What a run may look up in a table that is trained, and its node.
 _LOOK_UP = LOOK_UPS[0]
 _LOOK_UP_NODE = f"{ENGINE}EmbeddingBackward"
@@ -193,9 +196,12 @@ def _whole(numbers: Sequence[str]) -> Iterator[int]:
     """The whole numbers that come first: ``arange(2, 9, 2)`` has three, and then what it is made of."""
     for one in numbers:
         try:
-            yield int(float(one))
+            number = int(float(one))
         except (ValueError, OverflowError):
             return
+        if abs(number) > _LARGEST:
+            return
+        yield number
 
 
 def _listed(inputs: Inputs) -> Sizes:

@@ -29,14 +29,12 @@ _HANDS_OVER = re.compile(r"^c10d::allreduce_")
 class Exchanges:
     """The backward passes of the steps that exchange gradients, where several go into one update.
 
-    ``a_step`` is how many of a step's passes exchange, ``passes`` how many there are, ``updates`` how often gradients
-    go into an update. ``needless`` is when all-reduces of all but an update's last pass were under way, with what the
-    host did to start them; ``alone`` the part of it in which nothing was computed.
+    ``an_update`` is how many passes exchange for each update; all of them, where the steps have no update.
+    ``needless`` is when all-reduces of all but an update's last pass were under way, with what the host did to start
+    them; ``alone`` the part of it in which nothing was computed.
     """
 
-    a_step: float
-    passes: float
-    updates: float
+    an_update: float
     needless: Times
     alone: Times
 
@@ -81,13 +79,11 @@ def exchanges(facts: TraceFacts) -> Exchanges:
         hands = hands.where((place >= 0) & needless[place])
         handing = Times.union(hands.start_ns, hands.end_ns)
         times, alone = times | handing, alone | handing
-    steps = len(facts.steps)
+    updates = int(np.count_nonzero(windows.containing(ends) >= 0))
     if not needless.any():
         raise NotApplicable("communication", "no pass that exchanges adds to gradients which were exchanged before")
     return Exchanges(
-        a_step=float(np.count_nonzero(exchanging & inside)) / steps,
-        passes=float(np.count_nonzero(inside)) / steps,
-        updates=float(np.count_nonzero(windows.containing(ends) >= 0)) / steps if stepping.any() else 1.0,
+        an_update=float(np.count_nonzero(exchanging & inside)) / max(1, updates),
         needless=times,
         alone=alone,
     )

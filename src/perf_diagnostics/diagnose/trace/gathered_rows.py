@@ -16,9 +16,6 @@ from perf_diagnostics.diagnose.trace.intervals import Times
 #: What may lie between, and makes no other rows.
 _ARRANGE = frozenset(f"aten::{name}" for name in ("view", "reshape", "contiguous", "clone", "flatten", "to", "t"))
 
-#: The nodes of a layer.
-_NODES = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear|View|UnsafeView|T|Expand)Backward\d*$")
-
 #: The nodes that lead back from copies; those of the layer lie so many before them at most.
 _COPYING = re.compile(r"(Index|IndexSelect|Repeat|RepeatInterleave|Expand)Backward\d*$")
 _PRODUCTS, _NODES_BETWEEN = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear)Backward\d*$"), 6
@@ -75,14 +72,7 @@ def gathered_rows(facts: TraceFacts) -> GatheredRows | None:
     if not layers:
         return None
     chosen = np.array(layers, np.intp)
-    # A layer's nodes have the numbers from its own on, up to that of the next call that has one.
-    numbered = others.correlation[others.correlation >= 0]
-    behind_it = np.searchsorted(np.flatnonzero(others.correlation >= 0), chosen, side="right")
-    after = np.append(numbered, -1)[behind_it]
-    pairs = zip(others.correlation[chosen].tolist(), after.tolist(), strict=True)
-    every = [number for one, until in pairs if one >= 0 for number in range(one, max(one + 1, until))]
-    named = trace.named(_NODES.search)[nodes.rows.name]
-    back = nodes.rows.where(named & np.isin(nodes.rows.correlation, every))
+    back = nodes.made_by(others, chosen)
     most = max(rows)
     return GatheredRows(
         forward=Times.union(others.start_ns[chosen], others.end_ns[chosen]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,9 @@ from perf_diagnostics.records import Float64, Int64
 #: Fewer rounds than this show no growth, and cost little: to join ten pieces one by one moves five times their bytes.
 _LEAST_ROUNDS = 16
 
+#: What there is so far, and a piece.
+_PAIR = 2
+
 #: A round has at most so many joins.
 _MOST_A_ROUND = 12
 
@@ -23,9 +27,6 @@ _MOST_A_ROUND = 12
 #: rounds takes than the first (judgement: of pieces that are all alike the last quarter takes seven times as long where
 #: a call costs nothing by itself).
 _GROWS, _LONGER = 0.8, 3.0
-
-#: This part of the rounds joins what the one before has made (the first ones may have begun otherwise).
-_MOSTLY = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +70,31 @@ def _of_a_step(trace: Trace, rows: Events) -> tuple[Events, ...]:
     rows = rows.where(np.argsort(rows.start_ns, kind="stable"))
     best: tuple[Events, ...] = ()
     for a_round in range(1, min(_MOST_A_ROUND, len(rows) // _LEAST_ROUNDS) + 1):
-        series = (_while_it_grows(rows.where(np.arange(place, len(rows), a_round))) for place in range(a_round))
-        growing = tuple(one for one in series if _grows(one.duration_ns) and _of_itself(trace, one))
+        series = (_growing(trace, rows.where(np.arange(place, len(rows), a_round))) for place in range(a_round))
+        growing = tuple(one for one in series if len(one))
         # What grows in each round of two joins grows in each second one as well: the shorter round has all of it.
         if _whole(growing) > 1.05 * _whole(best):
             best = growing
     return best
+
+
+def _growing(trace: Trace, rows: Events) -> Events:
+    """Those that grow: by what they join, where sizes are told, and else by their times; none where too few do."""
+    told = [trace.inputs[one].sizes if one >= 0 else None for one in rows.told.tolist()]
+    if any(one is not None for one in told):
+        return rows.where(np.arange(*_chained([() if one is None else one for one in told])))
+    rows = _while_it_grows(rows)
+    return rows if _grows(rows.duration_ns) else rows.where(np.zeros(len(rows), np.bool_))
+
+
+def _chained(told: Sequence[tuple[Sizes, ...]]) -> tuple[int, int]:
+    """From where to where each join has what the one before has made, in the longest stretch; empty if it is short."""
+    first, best = 0, (0, 0)
+    for at in range(1, len(told) + 1):
+        if at == len(told) or len(told[at]) != _PAIR or not _joined(told[at - 1]) & {*told[at]}:
+            best = max(best, (first, at), key=lambda one: one[1] - one[0])
+            first = at
+    return best if best[1] - best[0] >= _LEAST_ROUNDS else (0, 0)
 
 
 def _while_it_grows(rows: Events) -> Events:
@@ -96,26 +116,14 @@ def _grows(duration_ns: Int64) -> bool:
     return float(np.corrcoef(ranks, np.arange(rounds))[0, 1]) >= _GROWS
 
 
-def _of_itself(trace: Trace, rows: Events) -> bool:
-    """Whether each round joins what the one before has made and another piece; true where sizes are not told."""
-    told = [trace.inputs[one].sizes if one >= 0 else None for one in rows.told.tolist()]
-    known = [one for one in told if one is not None]
-    if not known:
-        return True
-    made = [_joined(one) for one in known]
-    same = sum(made[at] is not None and made[at] in one for at, one in enumerate(known[1:]))
-    return same >= _MOSTLY * (len(known) - 1)
-
-
-def _joined(sizes: tuple[Sizes, ...]) -> Sizes | None:
-    """What two tensors are joined to; None of more of them: who joins a list has collected it."""
-    if len(sizes) != 2 or len(sizes[0]) != len(sizes[1]):
-        return None
-    apart = [at for at, (one, other) in enumerate(zip(*sizes, strict=True)) if one != other]
-    if len(apart) > 1:
-        return None
-    along = apart[0] if apart else 0
-    return tuple(one + other if at == along else one for at, (one, other) in enumerate(zip(*sizes, strict=True)))
+def _joined(sizes: tuple[Sizes, ...]) -> set[Sizes]:
+    """What two tensors may be joined to; nothing of more of them: who joins a list has collected it."""
+    if len(sizes) != _PAIR or len(sizes[0]) != len(sizes[1]):
+        return set()
+    one, other = sizes
+    apart = [at for at in range(len(one)) if one[at] != other[at]]
+    along = range(len(one)) if not apart else apart if len(apart) == 1 else ()
+    return {(*one[:at], one[at] + other[at], *one[at + 1 :]) for at in along}
 
 
 def _whole(series: tuple[Events, ...]) -> int:

@@ -118,6 +118,26 @@ class Nodes:
         called = np.flatnonzero((caller >= 0) & node[caller] & ~node)
         return operators, caller, called[self.passes.containing(operators.start_ns[called]) >= 0]
 
+    def made_by(self, calls: Events, chosen: Rows) -> Events:
+        """The engine's rows of the nodes that some calls made.
+
+        A call's nodes have the numbers from its own on, up to that of the next call. One that makes none, for nothing
+        that it is given needs a gradient, has the number of the next one that does.
+
+        Args:
+            calls: of :attr:`others`, in their order.
+            chosen: rows of these.
+        """
+        chosen = chosen[calls.correlation[chosen] >= 0]
+        numbered = np.flatnonzero(calls.correlation >= 0)
+        last = calls.correlation.max(initial=-1) + 1
+        until = np.append(calls.correlation[numbered], last)[np.searchsorted(numbered, chosen, side="right")]
+        made = Times.union(calls.correlation[chosen], until)
+        # The end of a set of time is in it; that of numbers is not.
+        return self.rows.where(
+            (made.containing(self.rows.correlation) >= 0) & ~np.isin(self.rows.correlation, made.end)
+        )
+
     @cached_property
     def summing(self) -> Int64:
         """When those of the engine's ranges begin in which the gradients of a tensor are added up that several read."""

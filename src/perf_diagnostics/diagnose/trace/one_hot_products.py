@@ -69,9 +69,7 @@ def one_hot_products(facts: TraceFacts) -> OneHotProducts | None:
             best, summed = size, turned
     if not calls:
         return None
-    numbers = rows.correlation[np.array(products, np.intp)]
-    engine = trace.named(lambda name: name.startswith("autograd::"))[nodes.rows.name]
-    back = nodes.rows.where(engine & np.isin(nodes.rows.correlation, numbers[numbers >= 0]))
+    back = nodes.made_by(rows, np.array(products, np.intp))
     every = np.array(sorted(set(members)), np.intp)
     return OneHotProducts(
         forward=Times.union(rows.start_ns[every], rows.end_ns[every]),

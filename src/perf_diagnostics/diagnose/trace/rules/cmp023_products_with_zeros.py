@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
-from perf_diagnostics.diagnose.rules.cmp023_products_with_zeros import ONE_HOT_ROWS, SUMS_BY_CLASS, ProductsWithZeros
+from perf_diagnostics.diagnose.rules.cmp023_products_with_zeros import ONE_HOT_ROWS, ProductsWithZeros
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.one_hot_products import one_hot_products
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.trace.rule import share_of_work
 from perf_diagnostics.diagnose.wording import percent, times
+
+_SUMS = Remedy(
+    "Sums by class need no one-hot rows: x.new_zeros(classes, width).index_add_(0, ids, x), and torch.bincount(ids, "
+    "minlength=classes) for their counts."
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class OneHotMultiplied:
             f"{in_functions(facts, found.forward)}: all but one number of a row are zeros.",
             scope=facts.label,
             evidence=(number, Evidence(metric="classes of the one-hot rows", value=classes)),
-            remedies=(SUMS_BY_CLASS, ONE_HOT_ROWS) if found.summed else (ONE_HOT_ROWS, SUMS_BY_CLASS),
+            remedies=(_SUMS, ONE_HOT_ROWS) if found.summed else (ONE_HOT_ROWS, _SUMS),
             recoverable=recoverable(share, self.family),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
         )

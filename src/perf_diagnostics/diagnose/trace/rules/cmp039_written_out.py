@@ -35,15 +35,16 @@ class FunctionsWrittenOut:
         found = written_out(facts)
         if not found:
             return cleared(self, "no function that torch has in one operator is seen written out")
-        shares = {one.function.call: share_of_work(facts, one.forward | one.nodes) for one in found}
-        saved = [shares[one.function.call].scaled(1 - one.function.left) for one in found]
+        shares = {one.function: share_of_work(facts, one.forward | one.nodes) for one in found}
+        saved = [shares[one.function].scaled(1 - one.function.left) for one in found]
         whole, beyond = sum(one.value for one in shares.values()), _sum(saved)
         number = evidence("functions written out, beyond calling them", beyond, "%", limit=self.limits.warn_share)
         levels = (Severity.INFO, self.limits.info_share), (Severity.WARNING, self.limits.warn_share)
         level = grade(beyond, levels)
         if level is None:
             return cleared(self, f"functions written out take {percent(whole)} of a step", number)
-        found = tuple(sorted(found, key=lambda one: -shares[one.function.call].value))
+        found = tuple(sorted(found, key=lambda one: -shares[one.function].value))
+        calls = list(dict.fromkeys(one.function.call for one in found))
         forward = Times.none()
         for one in found:
             forward |= one.forward
@@ -63,8 +64,8 @@ class FunctionsWrittenOut:
             ),
             remedies=(
                 Remedy(
-                    f"If it is, call {listing([one.function.call for one in found])} instead: the same numbers but for "
-                    "the last digits. Or compile the model, which fuses such operators."
+                    f"If it is, call {listing(calls)} instead: the same numbers but for the last digits. Or compile "
+                    "the model, which fuses such operators."
                 ),
             ),
             recoverable=recoverable(beyond.reaching(whole), self.family),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.facts.facts import NotApplicable
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade
 from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
@@ -31,9 +30,8 @@ class ExchangedForNothing:
         facts.require_sound()
         facts.require_steady()
         found = exchanges(facts)
-        an_update = found.a_step / found.updates if found.updates else 0.0
-        number = Evidence(metric="exchanges an update", value=an_update, limit=self.limits.once)
-        if an_update < self.limits.once:
+        number = Evidence(metric="exchanges an update", value=found.an_update, limit=self.limits.once)
+        if found.an_update < self.limits.once:
             return cleared(self, "gradients are exchanged once an update", number)
         alone, whole = facts.share_of(found.alone), facts.share_of(found.needless)
         # What runs beside computing takes memory's time, and on the CPU a core: it may cost nothing, or all it takes.
@@ -41,16 +39,14 @@ class ExchangedForNothing:
         level = grade(alone, ((Severity.WARNING, self.limits.warn_share),)) or Grade(
             Severity.INFO, self.limits.warn_share, sure=True
         )
-        if needless.high is not None and not needless.high:
-            raise NotApplicable("communication", "what is exchanged takes no time")
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
             severity=level.severity,
-            summary=f"Gradients are exchanged {an_update:.3g} times an update, after each of the accumulated batches; "
-            f"all but the last exchange are for nothing: {percent(alone.value)} of a step with nothing computed "
-            "meanwhile.",
+            summary=f"Gradients are exchanged {found.an_update:.3g} times an update, after each of the accumulated "
+            f"batches; all but the last exchange are for nothing: {percent(alone.value)} of a step with nothing "
+            "computed meanwhile.",
             scope=facts.label,
             evidence=(
                 number,

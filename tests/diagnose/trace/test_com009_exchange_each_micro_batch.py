@@ -114,6 +114,18 @@ def test_without_nodes_nobody_knows_the_passes(tmp_path: Path) -> None:
     assert isinstance(ask(ExchangedForNothing(), ranks(exchange=0).facts(tmp_path)), NotApplicable)
 
 
+def test_steps_without_an_update_are_batches_of_one(tmp_path: Path) -> None:
+    """Who marks a step for each batch may record less than one update."""
+
+    def fill(builder: TraceBuilder, start: float) -> None:
+        micro_batch(builder, start + 10, added=True, exchange=60)
+
+    built = repeated(500, 5, fill, deviceProperties=[], distributedInfo={"rank": 0, "world_size": 2})
+    built.note("Optimizer.step#SGD.step", 2600, 2700)
+    finding = found(ask(ExchangedForNothing(), built.facts(tmp_path)))
+    assert number(finding, AN_UPDATE).value == 5
+
+
 def test_what_is_reduced_beside_the_passes_is_no_exchange_of_gradients(tmp_path: Path) -> None:
     """A loss to be logged, of each batch, beside gradients that are exchanged with the last one alone."""
 

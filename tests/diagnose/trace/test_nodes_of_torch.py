@@ -377,7 +377,7 @@ def test_a_loop_outside_of_the_phases_is_told_with_its_pauses_and_where_stacks_w
 
 
 def test_unique_rows_have_advice_of_their_own(tmp_path: Path) -> None:
-    model, cells = net(), torch.randint(64, (20_000, 4))
+    model, cells = net(), torch.randint(64, (2_000, 4))
     train = training(model, torch.optim.SGD(model.parameters(), lr=0.01))
 
     def step() -> None:

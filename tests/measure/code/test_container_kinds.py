@@ -77,6 +77,13 @@ from perf_diagnostics.measure.code.container_kinds import container_kinds, kinds
         ("x = list_of(d.values())", {}),
         ("x = d.values()", {}),
         ("x = torch.tensor(df.values)\nx = x.contiguous()", {}),
+        ("x, *y = zip(*batch)\nx = torch.tensor(x, dtype=torch.long).to(device)", {"x": "tuple"}),
+        ("x, y = list(zip(*batch))", {"x": "tuple", "y": "tuple"}),
+        ("x, y = zip(a, b)", {}),  # an item of each
+        ("rows = []\nrows = np.stack(rows)", {"rows": "list"}),
+        ("rows = []\nrows = process(rows)", {}),
+        ("batch = Transition(*zip(*items))", {"batch": "zipped"}),
+        ("batch = Transition(*items)", {}),
         ("x = (", {}),
         ("\0", {}),
         ("", {}),

@@ -210,6 +210,8 @@ def _false(tree: ast.expr | None) -> bool:
 
 
 _NUMPY, _TORCH, _PANDAS = ("np", "numpy"), ("torch",), ("pd", "pandas")
+_MAKES_TENSORS = ("tensor", "as_tensor", "FloatTensor", "LongTensor")
+_TENSORS = tuple(f"torch.{name}" for name in _MAKES_TENSORS)
 _LINEAR = ("torch.linalg", "linalg", "np.linalg", "numpy.linalg", "scipy.linalg")
 _DECOMPOSITIONS = ("svd", "svdvals", "eig", "eigh", "eigvals", "eigvalsh", "pinv", "matrix_exp", "matrix_rank", "cond")
 
@@ -482,14 +484,21 @@ def _counters(index: ast.expr, node: _Node) -> int:
 
 
 def _tensor_of_a_list(node: _Node) -> str:
-    call = _call(node.tree, "tensor", "as_tensor", "FloatTensor", "LongTensor", of=_TORCH)
+    """``torch.tensor(states)`` of lists and tuples, also as ``map(torch.tensor, zip(*batch))``."""
+    mapped = _call(node.tree, "map")
+    if mapped is not None and _owner(mapped) is None and len(mapped.args) == 2:
+        function, over = ast.unparse(mapped.args[0]), _call(mapped.args[1], "zip")
+        return function if function in _TENSORS and over is not None and _owner(over) is None else ""
+    call = _call(node.tree, *_MAKES_TENSORS, of=_TORCH)
     if call is None or not call.args:
         return ""
     first = call.args[0]
     if isinstance(first, ast.List) and not any(isinstance(one, ast.ListComp | ast.Starred) for one in first.elts):
         return ""  # so many numbers as are written there: no time to speak of
-    made = isinstance(first, ast.ListComp) or node.kind(first) == "list" or _call(first, "tolist", "list") is not None
-    return ast.unparse(call.func) if made else ""
+    part = first.value if isinstance(first, ast.Attribute | ast.Subscript) else None
+    made = isinstance(first, ast.ListComp) or _call(first, "tolist", "list") is not None
+    held = node.kind(first) in ("list", "tuple") or node.kind(part) == "zipped"
+    return ast.unparse(call.func) if made or held else ""
 
 
 def _array_of_a_list(node: _Node) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from perf_diagnostics.diagnose.finding import Evidence, Finding, Remedy, Severity
@@ -78,6 +78,38 @@ def found(
         recoverable=recoverable(goes, rule.family, floor=least, cautious_floor=cautious),
         confidence=confidence(Tier.DEEP_WINDOW, sure=grade.sure, coverage=facts.coverage, thin=facts.thin),
         claims={str(part): share.value},
+    )
+
+
+def caused(
+    rule: Named,
+    facts: TraceFacts,
+    grade: Grade,
+    *,
+    summary: str,
+    numbers: tuple[Evidence, ...],
+    remedies: tuple[Remedy, ...],
+    gain: Interval,
+    realised: float | None = None,
+    claims: Mapping[str, float] | None = None,
+) -> Finding:
+    """A finding about calls whose cause the trace shows itself, and whose share of the step ``grade`` has judged.
+
+    ``gain``: the share of the step that goes where they are put right; ``realised`` and ``claims`` as of
+    :func:`recoverable` and :class:`Finding`.
+    """
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        family=rule.family,
+        severity=grade.severity,
+        summary=summary,
+        scope=facts.label,
+        evidence=numbers,
+        remedies=remedies,
+        recoverable=recoverable(gain, rule.family, realised=realised),
+        confidence=confidence(Tier.SHARE_AND_CAUSE, sure=grade.sure, coverage=facts.coverage, thin=facts.thin),
+        claims=claims or {},
     )
 
 

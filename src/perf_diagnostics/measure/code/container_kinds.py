@@ -49,6 +49,12 @@ _KEEPS = (
 #: Methods that give what they are called of, or a copy.
 _COPIES = ("contiguous", "clone", "copy", "detach")
 
+#: The kind of what holds tuples, the parts of all items by their place: ``Transition(*zip(*batch))``.
+ZIPPED = "zipped"
+
+#: Functions that make an array or a tensor of the numbers in a container.
+_ARRAYS = ("tensor", "as_tensor", "FloatTensor", "LongTensor", "BoolTensor", "array", "asarray", "stack")
+
 #: The kind of what counts: the variable of ``for i in range(…)``, also reversed, or the first of ``enumerate``.
 COUNTER = "counter"
 
@@ -74,6 +80,8 @@ def container_kinds(source: str) -> dict[str, str]:
     {}
     >>> container_kinds("x = torch.tensor(df[names].values, dtype=torch.float32)\\ny = x.t().contiguous()")
     {'x': 'columns'}
+    >>> container_kinds("x, y = zip(*batch)\\nx = torch.tensor(x).float()\\nz = Transition(*zip(*batch))")
+    {'x': 'tuple', 'y': 'tuple', 'z': 'zipped'}
     >>> container_kinds("for i in range(n):\\n    for j in range(m):\\n        token = ids[i, j]")
     {'i': 'counter', 'j': 'counter', 'token': 'number'}
     """
@@ -250,8 +258,33 @@ def _assigned(target: ast.expr, value: ast.expr, plain: set[int]) -> Iterator[tu
         for each, made in zip(target.elts, value.elts, strict=True):
             yield from _assigned(each, made, plain)
         return
-    of = value.value if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) else value
+    if isinstance(target, ast.Tuple | ast.List) and _zips(value):
+        parts = [one for one in target.elts if not isinstance(one, ast.Starred)]
+        plain.update(map(id, parts))
+        for part in parts:
+            yield part, "tuple"
+        return
+    of = value.value if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) else _as_array(value)
     yield target, None if ast.dump(of) == ast.dump(target).replace("Store()", "Load()") else _kind(value)
+
+
+def _as_array(value: ast.expr) -> ast.expr:
+    """What ``torch.tensor(x, dtype=…).to(device)`` makes a tensor of: until there a name held what it held before."""
+    call = value
+    while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+        if call.func.attr in _ARRAYS and call.args:
+            return call.args[0]
+        call = call.func.value
+    return value
+
+
+def _zips(value: ast.expr) -> bool:
+    """``zip(*items)``, also in ``list(…)`` or ``tuple(…)``: gives a tuple for each place of the items."""
+    if isinstance(value, ast.Call) and _called(value) in ("list", "tuple") and len(value.args) == 1:
+        value = value.args[0]
+    return (
+        isinstance(value, ast.Call) and _called(value) == "zip" and any(isinstance(a, ast.Starred) for a in value.args)
+    )
 
 
 def _read_by_counters(tree: ast.Module, kinds: dict[str, str]) -> set[str]:
@@ -297,6 +330,8 @@ def _kind(value: ast.expr) -> str | None:
         return display
     if _by_columns(value):
         return COLUMNS
+    if isinstance(value, ast.Call) and any(isinstance(one, ast.Starred) and _zips(one.value) for one in value.args):
+        return ZIPPED
     return _maker(value.func) if isinstance(value, ast.Call) else _OTHER
 
 

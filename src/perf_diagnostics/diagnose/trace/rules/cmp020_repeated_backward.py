@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp020_repeated_backward import ADD_UP, DETACH, LAST_LAYER, RepeatedBackward
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.kept_graphs import KeptGraph
-from perf_diagnostics.diagnose.trace.rule import claims_of, share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, claims_of, share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
 
@@ -47,18 +46,15 @@ class NodesAgain:
         if not kept.added:
             says = "no gradient of a parameter is added to that of the pass before: each is needed by itself"
             return cleared(self, says, *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"A step goes backward {kept.of / steps:.3g} times, {kept.passes / steps:.3g} of them through a "
             f"graph that was kept (retain_graph=True): {percent(share.value)} of it evaluates nodes that an earlier "
             "pass of the same step has evaluated, and the gradients add up.",
-            scope=facts.label,
-            evidence=numbers,
+            numbers=numbers,
             remedies=(ADD_UP, LAST_LAYER, DETACH),
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=share,
             claims=claims_of(facts, kept.times) if not facts.on_device else {},
         )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp023_products_with_zeros import ONE_HOT_ROWS, ProductsWithZeros
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.one_hot_products import one_hot_products
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.wording import percent, times
 
 _SUMS = Remedy(
@@ -48,17 +47,14 @@ class OneHotMultiplied:
         if level is None:
             return cleared(self, f"one-hot rows and their products take {percent(share.value)} of a step", number)
         rows, classes = found.size[0], found.size[-1]
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(share.value)} of each step makes one-hot rows of up to {classes:,} classes and "
             f"multiplies them ({times(found.calls, 'time')} a step, {rows:,} rows)"
             f"{in_functions(facts, found.forward)}: all but one number of a row are zeros.",
-            scope=facts.label,
-            evidence=(number, Evidence(metric="classes of the one-hot rows", value=classes)),
+            numbers=(number, Evidence(metric="classes of the one-hot rows", value=classes)),
             remedies=(_SUMS, ONE_HOT_ROWS) if found.summed else (ONE_HOT_ROWS, _SUMS),
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=share,
         )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp026_broadcast_blow_up import BroadcastBlowUp, remedies_for
 from perf_diagnostics.diagnose.trace.blow_ups import blow_ups
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.wording import listing, percent
 
 
@@ -41,16 +40,14 @@ class SpreadToBeAddedUp:
         if level is None:
             return cleared(self, f"spreading, and adding up again, takes {percent(needless.value)} of a step", number)
         size = "×".join(str(one) for one in found.size)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(whole.value)} of each step makes tensors of up to {size} numbers by spreading smaller "
             f"ones over each other ({listing(found.operators)}), of which only sums over their features are used"
             f"{in_functions(facts, found.forward)}.",
-            scope=facts.label,
-            evidence=(
+            numbers=(
                 number,
                 Evidence(
                     metric="numbers left after adding up, of all that are written", value=found.left * 100, unit="%"
@@ -58,6 +55,5 @@ class SpreadToBeAddedUp:
                 Evidence(metric="such tensors a step", value=found.calls),
             ),
             remedies=remedies_for(found.operators),
-            recoverable=recoverable(needless.reaching(whole.value), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=needless.reaching(whole.value),
         )

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import Interval
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp028_parameters_multiplied_first import MERGE, ORDER, ParametersMultipliedFirst
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.merged_weights import MergedWeights, merged_weights
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_operators
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_operators
 from perf_diagnostics.diagnose.wording import percent
 
 #: The other order has three products for each of forward's two (as the run's rule has it), at half of the speed that
@@ -45,19 +44,16 @@ class WeightsMerged:
         if level is None:
             return cleared(self, f"merging weights takes {percent(gone.value)} of a step", number)
         (m, n), k = merged.weight, merged.inner
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(gone.value)} of each step would go if the batch were multiplied with one factor after "
             f"the other, and not with a weight that is made of their product in each forward ({m:,}×{k:,} and "
             f"{k:,}×{n:,} for {merged.batch_rows:,} rows){in_functions(facts, merged.times)}.",
-            scope=facts.label,
-            evidence=(number, Evidence(metric="rows multiplied with such a weight", value=merged.batch_rows)),
+            numbers=(number, Evidence(metric="rows multiplied with such a weight", value=merged.batch_rows)),
             remedies=(ORDER, MERGE),
-            recoverable=recoverable(gone, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=gone,
         )
 
 

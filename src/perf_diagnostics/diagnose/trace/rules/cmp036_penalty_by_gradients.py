@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp036_penalty_by_gradients import (
     AVERAGED,
     DECOUPLED,
@@ -18,7 +17,7 @@ from perf_diagnostics.diagnose.rules.cmp036_penalty_by_gradients import (
 from perf_diagnostics.diagnose.rules.opt006_work_before_the_update import CALLS_AGAIN
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.trace.weight_penalties import weight_penalties
 from perf_diagnostics.diagnose.wording import counted, percent
 
@@ -51,17 +50,14 @@ class PenaltyInTheLoss:
             return cleared(self, f"penalties on the weights take {percent(whole.value)} of a step", number)
         penalty = PENALTIES[found.kind]
         remedies = penalty.remedies[:: -1 if kind in DECOUPLED else 1]
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(whole.value)} of each step is a penalty on the weights in the loss: {penalty.words} of "
             f"{found.weights:,} weights in {counted(found.tensors, 'tensor')}, and their gradients by autograd"
             f"{in_functions(facts, found.forward)}.",
-            scope=facts.label,
-            evidence=(number, Evidence(metric="penalised weights", value=found.weights)),
+            numbers=(number, Evidence(metric="penalised weights", value=found.weights)),
             remedies=(*remedies, AVERAGED) if found.averaged and found.kind == "squares" else remedies,
-            recoverable=recoverable(whole.scaled(penalty.needless).reaching(whole.value), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=whole.scaled(penalty.needless).reaching(whole.value),
         )

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import Interval
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp039_written_out import WrittenOut
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.trace.written_out import Written, written_out
 from perf_diagnostics.diagnose.wording import listing, mean_count, percent, times
 
@@ -48,16 +47,14 @@ class FunctionsWrittenOut:
         forward = Times.none()
         for one in found:
             forward |= one.forward
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(whole)} of each step computes what looks like {listing([_what(one) for one in found])}, "
             f"forward and backward; torch's own operators take about {percent((whole - beyond.value) / whole)} of that"
             f"{in_functions(facts, forward)}.",
-            scope=facts.label,
-            evidence=(
+            numbers=(
                 number,
                 Evidence(metric="operators that write it out", value=round(found[0].operators, 1)),
                 Evidence(metric="times that it is written out", value=found[0].calls),
@@ -68,8 +65,7 @@ class FunctionsWrittenOut:
                     "the model, which fuses such operators."
                 ),
             ),
-            recoverable=recoverable(beyond.reaching(whole), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=beyond.reaching(whole),
         )
 
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import NotMeasured
-from perf_diagnostics.diagnose.finding import Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp042_graph_of_earlier_steps import REMEDIES, GraphOfEarlierSteps
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.kept_graphs import KeptGraph
-from perf_diagnostics.diagnose.trace.rule import claims_of, share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, claims_of, share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
 
@@ -38,17 +37,14 @@ class NodesOfEarlierSteps:
         level = grade(share, ((Severity.INFO, self.limits.info_share), (Severity.WARNING, self.limits.warn_share)))
         if level is None:
             return cleared(self, f"{percent(share.value)} of a step goes through graphs of earlier steps", number)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(share.value)} of each step goes on through the graphs of earlier steps: backward "
             "evaluates nodes that the backward of a step before has evaluated (retain_graph=True).",
-            scope=facts.label,
-            evidence=(number,),
+            numbers=(number,),
             remedies=REMEDIES,
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=share,
             claims=claims_of(facts, earlier) if not facts.on_device else {},
         )

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import Interval
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp044_more_rows_than_needed import LAYER_FIRST, MoreRowsThanNeeded
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.gathered_rows import gathered_rows
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.wording import percent, times
 
 #: Where a layer makes more numbers of a row than it is given, what is gathered behind it is larger (judgement).
@@ -45,21 +44,18 @@ class LayersOverCopies:
         if level is None:
             return cleared(self, f"layers over copies of rows take {percent(needless.value)} of a step", number)
         least = _AT_LEAST * (needless.value if needless.low is None else needless.low)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(needless.value)} of each step applies layers to copies of rows, forward and backward: "
             f"{found.rows:,} rows that aten::{found.copies} makes of {found.different:,}, "
             f"{times(found.calls, 'such layer')} a step{in_functions(facts, found.forward)}.",
-            scope=facts.label,
-            evidence=(
+            numbers=(
                 number,
                 Evidence(metric="rows that are multiplied", value=found.rows),
                 Evidence(metric="different rows among them, at most", value=found.different),
             ),
             remedies=(LAYER_FIRST,),
-            recoverable=recoverable(Interval(needless.value, least, whole.high, whole.n), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=Interval(needless.value, least, whole.high, whole.n),
         )

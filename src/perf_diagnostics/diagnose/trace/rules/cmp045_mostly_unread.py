@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp045_mostly_unread import DIAGONAL_ALONE, MostlyUnread
 from perf_diagnostics.diagnose.trace.cut_products import CutProducts, cut_products
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
 _CUT_FIRST = Remedy("Cut first, and multiply what is left: layer(x[:, -1]) in place of layer(x)[:, -1].")
@@ -42,18 +41,15 @@ class ProductsMostlyUnread:
         level = grade(unread, levels)
         if level is None:
             return cleared(self, f"what is cut off from products takes {percent(unread.value)} of a step", number)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(unread.value)} of each step goes into numbers of products that nothing reads, forward "
             f"and backward: {_what(cut)}{in_functions(facts, cut.forward)}.",
-            scope=facts.label,
-            evidence=(number, Evidence(metric="such products a step", value=cut.calls)),
+            numbers=(number, Evidence(metric="such products a step", value=cut.calls)),
             remedies=(DIAGONAL_ALONE if cut.diagonal else _CUT_FIRST,),
-            recoverable=recoverable(unread.reaching(whole.value), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=unread.reaching(whole.value),
         )
 
 

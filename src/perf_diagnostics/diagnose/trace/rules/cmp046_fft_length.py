@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable, NotMeasured
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp046_fft_length import PAD, FftLength
 from perf_diagnostics.diagnose.trace.events import Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import TRANSFORMS, Inputs
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
+from perf_diagnostics.diagnose.trace.rule import caused
 from perf_diagnostics.diagnose.wording import counted, percent
 from perf_diagnostics.prime_factors import fast_length, largest_factor
 
@@ -70,23 +70,20 @@ class SlowTransforms:
         if level is None:
             return cleared(self, f"transforms of slow lengths take {percent(share.value)} of a step", number)
         dearest, *others = _by_time(rows, lengths)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(share.value)} of each step goes into Fourier transforms of "
             f"{_lengths(dearest, len(others))}, which libraries do the slow way; {fast_length(dearest):,} has small "
             f"factors alone{in_functions(facts, times)}.",
-            scope=facts.label,
-            evidence=(
+            numbers=(
                 number,
                 Evidence(metric="length of the transforms", value=dearest),
                 Evidence(metric="next fast length", value=fast_length(dearest)),
             ),
             remedies=(PAD,),
-            recoverable=recoverable(saved, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=saved,
         )
 
 

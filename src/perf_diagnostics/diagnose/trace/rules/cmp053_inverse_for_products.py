@@ -7,15 +7,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.cmp053_inverse_for_products import FACTOR, SOLVE, InverseForProducts
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import INVERSES
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import share_of_work
+from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.wording import percent, times
 
 _PRODUCTS = frozenset(f"aten::{name}" for name in ("matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "addmv", "einsum"))
@@ -53,19 +52,16 @@ class InversesMultiplied:
             return cleared(
                 self, f"inverting matrices that are multiplied takes {percent(whole.value)} of a step", number
             )
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(whole.value)} of each step inverts matrices, {times(calls, 'time')} a step, forward and "
             f"backward{in_functions(facts, forward)}, and multiplies the inverse directly afterwards.",
-            scope=facts.label,
-            evidence=(number, Evidence(metric="inverses a step", value=calls)),
+            numbers=(number, Evidence(metric="inverses a step", value=calls)),
             remedies=(SOLVE, FACTOR),
             # Where something else reads the inverse, too, nothing of it can be left out.
-            recoverable=recoverable(needless.reaching(whole.value), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=needless.reaching(whole.value),
         )
 
 

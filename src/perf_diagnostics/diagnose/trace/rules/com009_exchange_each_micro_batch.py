@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, Grade, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.com009_exchange_each_micro_batch import NO_SYNC, ExchangeEachMicroBatch
 from perf_diagnostics.diagnose.trace.exchanges import exchanges
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.rule import claims_of
+from perf_diagnostics.diagnose.trace.rule import caused, claims_of
 from perf_diagnostics.diagnose.wording import percent
 
 
@@ -39,22 +38,19 @@ class ExchangedForNothing:
         level = grade(alone, ((Severity.WARNING, self.limits.warn_share),)) or Grade(
             Severity.INFO, self.limits.warn_share, sure=True
         )
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"Gradients are exchanged {found.an_update:.3g} times an update, after each of the accumulated "
             f"batches; all but the last exchange are for nothing: {percent(alone.value)} of a step with nothing "
             "computed meanwhile.",
-            scope=facts.label,
-            evidence=(
+            numbers=(
                 number,
                 evidence("needless exchanges", alone, "%", limit=self.limits.warn_share),
                 evidence("needless exchanges, beside computing or not", whole, "%"),
             ),
             remedies=(NO_SYNC,),
-            recoverable=recoverable(needless, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=needless,
             claims=claims_of(facts, found.alone),
         )

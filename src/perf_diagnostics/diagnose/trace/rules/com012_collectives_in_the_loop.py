@@ -9,16 +9,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.com012_collectives_in_the_loop import BUFFERS, CollectivesInTheLoop
 from perf_diagnostics.diagnose.trace.collectives import collectives
 from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import launched_in, outermost
-from perf_diagnostics.diagnose.trace.rule import claims_of
+from perf_diagnostics.diagnose.trace.rule import caused, claims_of
 from perf_diagnostics.diagnose.wording import percent
 
 #: The range that torch's wrapper leaves around each call (``torch/nn/parallel/distributed.py`` of torch 2.6 to 2.13).
@@ -84,15 +83,13 @@ class BuffersSent:
         level = grade(share, levels)
         if level is None:
             return cleared(self, f"sending buffers before forward takes {percent(share.value)} of a step", number)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"DistributedDataParallel sends the model's buffers from one rank to all before each forward: to "
             f"make them one piece, send it and copy it back takes {percent(share.value)} of each step.",
-            scope=facts.label,
-            evidence=(
+            numbers=(
                 number,
                 Evidence(metric="of it no communication", value=own.value * 100, unit="%"),
                 *((Evidence(metric="sent meanwhile", value=rate / 1e9, unit="GB/s"),) if rate else ()),
@@ -104,8 +101,7 @@ class BuffersSent:
                     "model to a device, and is not saved)."
                 ),
             ),
-            recoverable=recoverable(share, self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=share,
             claims=claims_of(facts, sending),
         )
 

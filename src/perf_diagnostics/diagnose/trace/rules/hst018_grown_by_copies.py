@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from perf_diagnostics.diagnose.facts.facts import NotApplicable
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
-from perf_diagnostics.diagnose.rule_parts.gain import Tier, confidence, recoverable
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.grown_cats import grown_cats
 from perf_diagnostics.diagnose.trace.python_frames import in_functions
-from perf_diagnostics.diagnose.trace.rule import claims_of
+from perf_diagnostics.diagnose.trace.rule import caused, claims_of
 from perf_diagnostics.diagnose.wording import duration, percent
 
 _COLLECT = Remedy(
@@ -69,18 +68,15 @@ class GrownByCopies:
         level = grade(share, ((Severity.INFO, self.info_share), (Severity.WARNING, self.warn_share)))
         if level is None:
             return cleared(self, f"joining what grows takes {percent(share.value)} of a step", number)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"{percent(share.value)} of each step joins what a loop has so far and a new piece, about "
             f"{grown.rounds:.0f} times: aten::cat takes {duration(grown.first_s)} in the first quarter of the rounds, "
             f"and {duration(grown.last_s)} in the last{in_functions(facts, grown.times)}.",
-            scope=facts.label,
-            evidence=(number, Evidence(metric="rounds of the loop", value=grown.rounds)),
+            numbers=(number, Evidence(metric="rounds of the loop", value=grown.rounds)),
             remedies=(_COLLECT,),
-            recoverable=recoverable(share.reaching(_BESIDE * share.value), self.family),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=share.reaching(_BESIDE * share.value),
             claims=claims_of(facts, grown.times),
         )

@@ -12,16 +12,16 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from perf_diagnostics.diagnose.facts.facts import Interval, NotApplicable
-from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
+from perf_diagnostics.diagnose.finding import Evidence, Family, Remedy, Severity
 from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
+from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED
 from perf_diagnostics.diagnose.rules.opt007_dense_embedding_gradients import DenseEmbeddingGradients, takes_sparse
 from perf_diagnostics.diagnose.trace.events import Events, Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import LOOK_UPS, PRODUCTS
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.kernels import of_device, outermost
-from perf_diagnostics.diagnose.trace.rule import of_the_step
+from perf_diagnostics.diagnose.trace.rule import caused, of_the_step
 from perf_diagnostics.diagnose.wording import percent
 
 #: The backward of tables, which makes a gradient for all of their rows.
@@ -98,24 +98,18 @@ class ZerosOfTables:
         if level is None:
             says = f"zeros for the rows of embedding tables, and their update, take {percent(lost.value)} of a step"
             return cleared(self, says, *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary=f"The gradients of embedding tables are as large as the tables: zeros for rows that "
             f"{'may not have been' if untouched is None else 'were not'} looked up take the device "
             f"{percent(share.value)} of each step"
             + (f", and their update some {percent(lost.value - share.value)} more." if update is not None else "."),
-            scope=facts.label,
-            evidence=numbers,
+            numbers=numbers,
             remedies=(_sparse("" if update is None else update.kind),),
-            recoverable=recoverable(
-                Interval(lost.value, 0.0 if untouched is None else least, most, lost.n),
-                self.family,
-                realised=KAPPA_UNMEASURED,
-            ),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=Interval(lost.value, 0.0 if untouched is None else least, most, lost.n),
+            realised=KAPPA_UNMEASURED,
         )
 
     def _on_the_cpu(self, facts: TraceFacts, operators: Events) -> Answer:
@@ -141,23 +135,17 @@ class ZerosOfTables:
         if level is None:
             says = f"making gradients of embedding tables takes {percent(making.value)} of a step"
             return cleared(self, says, *numbers)
-        return Finding(
-            code=self.code,
-            name=self.name,
-            family=self.family,
-            severity=level.severity,
+        return caused(
+            self,
+            facts,
+            level,
             summary="The gradients of embedding tables are as large as the tables"
             f"{', most of them zeros' if untouched is not None and untouched > 1 / 2 else ''}: to make them takes "
             f"{percent(making.value)} of each step, and the update goes through all rows.",
-            scope=facts.label,
-            evidence=numbers,
+            numbers=numbers,
             remedies=(_sparse("" if facts.update_on_host is None else facts.update_on_host.kind),),
-            recoverable=recoverable(
-                share if untouched is not None else Interval(share.value, 0.0, most, share.n),
-                self.family,
-                realised=KAPPA_UNMEASURED,
-            ),
-            confidence=confidence(Tier.SHARE_AND_CAUSE, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
+            gain=share if untouched is not None else Interval(share.value, 0.0, most, share.n),
+            realised=KAPPA_UNMEASURED,
         )
 
 

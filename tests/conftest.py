@@ -49,14 +49,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="measures with nothing beside it: run it without -n"))
 
 
-def pytest_collection_finish() -> None:
-    """Take what the collection made, hundreds of modules and thousands of tests, out of the garbage collector's sight.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what the collection makes, hundreds of modules and thousands of tests, from the garbage collector.
 
-    Python's collector would look through it again and again, and so would what looks for models and optimizers among
-    all objects: half a second in each test that does, where a script of its own takes some milliseconds.
+    Meanwhile it would find none of it to be garbage. Later it would look through all of that again and again, and so
+    would what looks for models and optimizers among all objects: half a second in each test that does, where a script
+    of its own takes some milliseconds.
     """
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from perf_diagnostics.integrations.run_script import Session
 from perf_diagnostics.records import Outcome
 from perf_diagnostics.store.find import list_runs
 from tests.planted.warm import Asked, WarmStart
@@ -199,3 +201,14 @@ def test_killed_it_leaves_what_was_measured_and_two_at_once_do_not_collide(tmp_p
         assert known["num_workers"] == 0 and known["passes"] == known["loaders"] >= 1  # a new loader for each pass
         assert known["cpu_count"] >= 1 and known["threads"] >= 1 and known["optimizer"] == "SGD"
         assert result.value("trainable_parameters") == 8 * 16 + 16 + 16 + 1  # two lines: 8 to 16 to 1
+
+
+def test_while_it_is_told_what_was_measured_nothing_is_collected(tmp_path: Path) -> None:
+    """A collection among all that torch has made takes a fifth of a second."""
+    collects: list[bool] = []
+    session = Session(
+        workload="train", name=None, results_dir=tmp_path, tell=lambda _session: collects.append(gc.isenabled())
+    )
+    session.begun = True
+    session.say()
+    assert collects == [False] and gc.isenabled()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 
-from perf_diagnostics.measure.alternating import Added, alternate, block_of, trimmed_interval, without_collections
+from perf_diagnostics.measure.alternating import Added, alternate, block_of, trimmed_interval
 
 
 def test_few_values_have_students_interval() -> None:
@@ -64,15 +62,3 @@ def test_the_source_says_on_what_it_was_measured() -> None:
     assert (mean.name, low.name, high.name) == ("probe_overhead_s", "probe_overhead_low_s", "probe_overhead_high_s")
     assert (mean.value, low.value, high.value, mean.unit) == (2e-6, 1e-6, 3e-6, "s")
     assert mean.source == "the trial's own steps; 8 pairs of alternating blocks of 1 step"
-
-
-@pytest.mark.parametrize("ran", [True, False])
-def test_the_collector_is_put_back_as_it_was(ran: bool) -> None:
-    before = gc.isenabled()
-    try:
-        (gc.enable if ran else gc.disable)()
-        with without_collections():
-            assert not gc.isenabled()
-        assert gc.isenabled() is ran
-    finally:
-        (gc.enable if before else gc.disable)()

@@ -20,11 +20,12 @@ from perf_diagnostics.integrations.steps.loop_probe import BACKWARD, DATA_WAIT, 
 from perf_diagnostics.integrations.steps.step_state import QUICK_NS, unseen
 from perf_diagnostics.integrations.watching import loader_patches, patches, transfers, updates
 from perf_diagnostics.integrations.watching.watch import Watch
-from perf_diagnostics.measure.alternating import Added, alternate, block_of, without_collections
+from perf_diagnostics.measure.alternating import Added, alternate, block_of
 from perf_diagnostics.measure.observation import Observations, Unreadable
 from perf_diagnostics.measure.stand_in import LAYERS, StandIn
 from perf_diagnostics.measure.steps.beside_steps import MEMORY_INTERVAL_NS
 from perf_diagnostics.measure.steps.device_clock import event_source
+from perf_diagnostics.measure.without_collections import without_collections
 from perf_diagnostics.records import Outcome, TrialResult
 
 SIGNAL = "probe_overhead_s"

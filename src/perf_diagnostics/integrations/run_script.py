@@ -25,6 +25,7 @@ from perf_diagnostics.integrations.ranks.ranks import rank
 from perf_diagnostics.integrations.ranks.started_trainings import StartedTraining, StartedTrainings
 from perf_diagnostics.integrations.shield import LoopObservations
 from perf_diagnostics.integrations.watching.after_import import AfterImport
+from perf_diagnostics.measure.without_collections import without_collections
 from perf_diagnostics.records import Outcome
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class Session:
             for why in self.failed:
                 self.faults.note("steps", why)
             if self._tell is not None and self.speaks:
-                with quick_turns():
+                with quick_turns(), without_collections():
                     self._tell(self)
 
     def _follow(self) -> None:

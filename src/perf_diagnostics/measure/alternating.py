@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,15 +108,3 @@ def block_of(step: Callable[[], None], clock: Callable[[], int], wait: Callable[
         return (clock() - began) / 1e9 / steps
 
     return block
-
-
-@contextlib.contextmanager
-def without_collections() -> Iterator[None]:
-    """Keep Python's cyclic collector from running inside: a collection of all there is belongs to no block."""
-    ran = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if ran:
-            gc.enable()

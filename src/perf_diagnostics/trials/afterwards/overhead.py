@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from perf_diagnostics.measure.alternating import LEAST_PAIRS, Added, alternate, block_of, without_collections
+from perf_diagnostics.measure.alternating import LEAST_PAIRS, Added, alternate, block_of
 from perf_diagnostics.measure.observation import Observations
 from perf_diagnostics.measure.stand_in import LAYERS, StandIn
 from perf_diagnostics.measure.steps.beside_steps import MEMORY_INTERVAL_NS
 from perf_diagnostics.measure.steps.device_clock import EventSource, event_source
 from perf_diagnostics.measure.steps.probe import Probe
 from perf_diagnostics.measure.steps.step_memory import StepMemory
+from perf_diagnostics.measure.without_collections import without_collections
 from perf_diagnostics.records import Quantity, Settings
 from perf_diagnostics.trials.afterwards.afterwards import Timed
 from perf_diagnostics.trials.steps.endless_batches import EndlessBatches

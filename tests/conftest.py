@@ -66,12 +66,20 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
-@pytest.fixture(scope="module")
-def frozen_again() -> Iterator[None]:
-    """For test files that make the collector look at everything again (``gc.unfreeze``): not for those after them."""
+@pytest.fixture(scope="module", autouse=True)
+def _frozen_again() -> Iterator[None]:
+    """So it is with what the tests of a file have imported, and with what they have unfrozen (``gc.unfreeze``)."""
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _written_at_its_leisure() -> Iterator[None]:
+    """Tests survive no loss of power: the thousands of files that they write need not be on the disk at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _handle: None)
+        yield
 
 
 @pytest.fixture

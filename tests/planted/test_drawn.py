@@ -19,8 +19,6 @@ from tests.planted.drawn import KINDS, both, draw, longer, told, took, unhurried
 from tests.planted.drawn_training import FIRST_BATCH, Recipe, Stopwatch, make
 from tests.planted.plant import Plant, Seen, Trials, complaints
 
-pytestmark = pytest.mark.usefixtures("frozen_again")
-
 #: Of seed 5 (never looked at for a rule): waits, works and rests that take three runs of some seconds each.
 SEED = 5
 IN_EARNEST = ("wait-in-loop", "item-sleep", "collector")

@@ -13,8 +13,6 @@ from perf_diagnostics.trials.steps.garbage_collector import collector
 from perf_diagnostics.workloads.registry import find
 from perf_diagnostics.workloads.workload import Training
 
-pytestmark = pytest.mark.usefixtures("frozen_again")
-
 FROZEN = Settings(batch_size=8, freeze_gc=True)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from perf_diagnostics.diagnose.finding import Severity
 from perf_diagnostics.diagnose.rules.cmp026_broadcast_blow_up import BroadcastBlowUp
@@ -48,6 +49,10 @@ def training(pairs: Pairs, *, gradient: bool = True) -> Callable[[], None]:
         (lambda a, b: (a[:, None] - b[None]).abs().sum(-1), "with p=1"),
         (lambda a, b: (a[:, None] - b[None]).norm(dim=-1), "torch.cdist(a, b)"),
         (lambda a, b: (a.unsqueeze(1) * b.unsqueeze(0)).sum(2), "a @ b.T"),
+        (lambda a, b: functional.cosine_similarity(a.unsqueeze(1), b.unsqueeze(0), dim=-1), "cosine similarity"),
+        (lambda a, b: functional.cosine_similarity(a[:, None], b[None], 2), "cosine similarity"),
+        (lambda a, b: functional.pairwise_distance(a[:, None], b[None]), "torch.cdist(a, b)"),
+        (lambda a, b: (a[:, None].expand(-1, OTHERS, -1) - b.expand(ROWS, -1, -1)).square().sum(2), "torch.cdist"),
     ],
 )
 def test_all_pairs_that_are_added_up_at_once_are_told(
@@ -67,6 +72,14 @@ def read_twice(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return apart.square().sum(-1, keepdim=True).exp() * apart
 
 
+def with_one_row_for_all(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a[:, None].expand(-1, OTHERS, -1) - b[:1].expand(ROWS, OTHERS, -1)).square().sum(1)
+
+
+def with_a_number_a_row(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a[:, None, :1].expand(-1, OTHERS, WIDTH) * b.expand(ROWS, -1, -1)).sum(-1)
+
+
 def read_much_later(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     apart = a[:, None] - b[None]
     near = apart.square().sum(-1)
@@ -79,6 +92,8 @@ def read_much_later(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     "pairs",
     [
         read_much_later,
+        with_one_row_for_all,
+        with_a_number_a_row,
         lambda a, b: (a[:, :, None] - a[:, None, :]).abs().mean((1, 2)),  # the pairs are the result (CRPS)
         read_twice,
         lambda a, b: (a[:, None] - b[None]).tanh().sum(-1),  # a network of pairs
@@ -88,6 +103,9 @@ def read_much_later(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         torch.cdist,
         lambda a, b: (a[:, None] - b[None, :3]).square().sum(-1),  # to less than four times
         lambda a, b: ((a[:, None] - b[None]) ** 2).sum(),
+        lambda a, b: functional.cosine_similarity(a[:OTHERS], b),
+        lambda a, b: functional.cosine_similarity(a[:, None], b[None, :3], -1),
+        lambda a, b: functional.pairwise_distance(a, b[:1]),  # one row for all of them
     ],
 )
 def test_what_is_needed_or_small_is_not_told(pairs: Pairs, tmp_path: Path) -> None:

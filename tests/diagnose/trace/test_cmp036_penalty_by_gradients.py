@@ -73,6 +73,7 @@ def training(penalty: Penalty, optimizer: Callable[..., torch.optim.Optimizer] =
         (lambda model: total([one.square().sum() for one in matrices(model)]), "squares", False),
         (lambda model: total([one.norm() ** 2 for one in matrices(model)]), "norms", False),
         (lambda model: total([one.abs().sum() for one in matrices(model)]), "absolute", False),
+        (lambda model: total([one.norm(1) for one in matrices(model)]), "absolute", False),
         (
             lambda model: total(
                 [(a - b).pow(2).sum() for a, b in zip(model.parameters(), model.before, strict=True) if a.dim() > 1]
@@ -101,6 +102,35 @@ def test_penalties_on_whole_weights_are_told_by_kind(
     assert isinstance(share, float) and share > 0
 
 
+EVERY = WEIGHTS + 600 + 8
+
+
+@pytest.mark.parametrize(
+    ("penalty", "kind"),
+    [
+        (lambda weights: weights.pow(2).sum(), "squares"),
+        (lambda weights: torch.norm(weights, 1), "absolute"),
+        (lambda weights: weights.norm(), "norms"),
+        (lambda weights: weights.abs().sum(), "absolute"),
+    ],
+)
+def test_so_is_one_on_all_weights_joined(
+    penalty: Callable[[torch.Tensor], torch.Tensor], kind: str, tmp_path: Path
+) -> None:
+    def joined(model: Model) -> torch.Tensor:
+        return penalty(torch.cat([one.view(-1) for one in model.parameters()]))
+
+    facts = recorded(training(joined), tmp_path)
+    told = weight_penalties(facts)
+    assert told is not None and (told.kind, told.tensors, told.weights) == (kind, 1, EVERY)
+    apart = weight_penalties(
+        recorded(training(lambda model: penalty(nn.utils.parameters_to_vector(model.parameters()))), tmp_path)
+    )
+    assert apart is not None and (apart.kind, apart.weights) == (kind, EVERY)
+    joins = facts.trace.of(0).where(facts.trace.named(lambda name: name == "aten::cat")[facts.trace.of(0).name])
+    assert (told.forward.containing(joins.start_ns) >= 0).all()  # joining them is a part of it
+
+
 def of_a_table(model: Model) -> torch.Tensor:
     return model.table.weight.pow(2).sum()
 
@@ -121,6 +151,9 @@ def test_a_single_table_is_a_penalty_as_well(tmp_path: Path) -> None:
         lambda model: model.first.weight.abs().amax(),
         lambda model: (model.first.weight * model.first.weight.detach().sign()).amax(),
         lambda model: model.last.bias.pow(2).sum(),
+        lambda model: torch.cat([model.last.weight.flatten(), model.last.bias]).pow(2).sum(),  # as many as rows may be
+        lambda model: torch.cat([model.hidden.flatten(), model.hidden.flatten()]).pow(2).sum(),
+        lambda model: torch.cat([one.detach().view(-1) for one in model.parameters()]).pow(2).sum(),
         lambda model: (model.first.weight / model.first.weight.norm()).mean(),  # a layer's own scale
     ],
 )

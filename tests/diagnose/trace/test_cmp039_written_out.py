@@ -48,6 +48,15 @@ def layer_norm_of_var(x: torch.Tensor) -> torch.Tensor:
     return (x - mean) * torch.rsqrt(variance + 1e-5) * WEIGHT + BIAS
 
 
+def layer_norm_of_std(x: torch.Tensor) -> torch.Tensor:
+    mean, deviation = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
+    return WEIGHT * (x - mean) / (deviation + 1e-6) + BIAS
+
+
+def standardised(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(dim=-1, keepdim=True)) / (x.std(dim=-1, keepdim=True) + 1e-6)
+
+
 def rms_norm(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * WEIGHT
 
@@ -72,6 +81,8 @@ def log_softmax(x: torch.Tensor) -> torch.Tensor:
 WRITTEN: dict[Function, str] = {
     layer_norm: "F.layer_norm",
     layer_norm_of_var: "F.layer_norm",
+    layer_norm_of_std: "F.layer_norm",
+    standardised: "F.layer_norm",
     rms_norm: "F.rms_norm",
     gelu_by_tanh: 'F.gelu(x, approximate="tanh")',
     gelu: "F.gelu",
@@ -87,7 +98,9 @@ def test_functions_that_are_written_out_are_told(function: Function, tmp_path: P
     assert one.function.call == WRITTEN[function]
     assert (one.calls, one.size) == (1, (256, WIDTH)) and one.nodes.total_ns > 0
     finding = found(ask(FunctionsWrittenOut(WrittenOut(info_share=1e-9)), facts))
-    assert f"call {WRITTEN[function]} instead" in finding.remedies[0].says
+    says = finding.remedies[0].says
+    assert f"call {WRITTEN[function]} instead" in says
+    assert ("divides by one less" in says) is (function in (layer_norm_of_std, standardised))
 
 
 def test_what_needs_no_gradient_has_no_nodes_whatever_follows(tmp_path: Path) -> None:
@@ -107,6 +120,14 @@ def test_what_needs_no_gradient_has_no_nodes_whatever_follows(tmp_path: Path) ->
 
 def gated(x: torch.Tensor) -> torch.Tensor:
     return x * x.sigmoid() + x.tanh()
+
+
+def centred(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) / x[:, :1]
+
+
+def by_the_spread_of_columns(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) / (x.std(0, keepdim=True) + 1e-6)
 
 
 def of_columns(x: torch.Tensor) -> torch.Tensor:
@@ -136,6 +157,8 @@ def density(x: torch.Tensor) -> torch.Tensor:
         density,
         gated,
         of_columns,
+        centred,
+        by_the_spread_of_columns,
         contrastive,
         lambda x: functional.layer_norm(x, (WIDTH,), WEIGHT, BIAS),
         lambda x: functional.gelu(x, approximate="tanh").softmax(-1),

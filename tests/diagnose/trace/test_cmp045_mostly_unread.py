@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.cmp045_mostly_unread import MostlyUnread
 from perf_diagnostics.diagnose.trace.cut_products import cut_products
 from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.diagnose.trace.rules.cmp045_mostly_unread import ProductsMostlyUnread
@@ -93,6 +94,29 @@ def test_places_that_are_cut_off_behind_a_layer_are_told(loss: Loss, part: float
     assert (cut.calls, cut.part, cut.size) == (1, pytest.approx(part), size)
 
 
+#: Every sixth place is labelled, of 8 times 30.
+LABELLED = torch.arange(240).reshape(8, 30) % 6 == 0
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda towers: functional.cross_entropy(
+            towers.layer(towers.places)[LABELLED], torch.zeros(40, dtype=torch.long)
+        ),
+        lambda towers: towers.layer(towers.places).view(-1, 40)[torch.arange(40)].square().mean(),
+        lambda towers: towers.layer(towers.places).view(-1, 40).index_select(0, torch.arange(40)).square().mean(),
+    ],
+)
+def test_so_are_rows_that_are_taken_behind_a_layer(loss: Loss, tmp_path: Path) -> None:
+    facts = recorded(training(loss), tmp_path)
+    cut = cut_products(facts)
+    assert cut is not None and cut.rows and not cut.diagonal
+    assert (cut.calls, cut.part, cut.size) == (1, pytest.approx(1 / 6), 240)
+    finding = found(ask(ProductsMostlyUnread(MostlyUnread(info_share=1e-9)), facts))
+    assert "only 40 of 240 rows go on" in finding.summary and "layer(x[mask])" in finding.remedies[0].says
+
+
 def contrastive(towers: Towers) -> torch.Tensor:
     scores = towers.scores()
     return (scores.logsumexp(1) - scores.diagonal()).mean()
@@ -136,6 +160,9 @@ def kept_for_later(towers: Towers) -> torch.Tensor:
         lambda towers: (towers.pairs()[0] * towers.pairs()[1]).sum(1).mean(),
         lambda towers: towers.scores().softmax(1).diagonal().log().mean(),  # the others are in the sum
         lambda towers: towers.layer(towers.places).mean(1)[0].mean(),
+        lambda towers: towers.layer(towers.places)[~LABELLED].square().mean(),  # most of them
+        lambda towers: towers.layer(towers.places).view(-1, 40)[torch.arange(480) % 240].square().mean(),  # all, twice
+        lambda towers: towers.layer(towers.given)[torch.arange(256), torch.arange(256) % 40].square().mean(),  # of each
     ],
 )
 def test_what_goes_on_somewhere_is_not_told(loss: Loss, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class BroadcastBlowUp:
         row of another; whether only sums, differences, products, absolute values and one square follow before a sum,
         mean or norm over a dimension that both operands have; and whether nobody else reads what lies between. On the
         CPU each operator's time is taken in forward and, by autograd's node, in backward. In a trace with sizes: the
-        same operators directly after each other, by the sizes of what they are given.
+        same operators directly after each other, or F.cosine_similarity and F.pairwise_distance of what they spread, by
+        the sizes of what they are given.
 
     Why it matters:
         All pairs of n and m rows with d features are n·m·d numbers, which are written and read once for each
@@ -103,6 +104,6 @@ def remedies_for(names: Sequence[str]) -> tuple[Remedy, ...]:
     """What fits these operators, by their names without a library's; also of a trace."""
     if any(name.startswith(("pow", "square")) for name in names):
         return (_SQUARES,)
-    if any(name in ("sub", "rsub", "sub_", "abs") or "norm" in name for name in names):
+    if any(name in ("sub", "rsub", "sub_", "abs") or "norm" in name or "distance" in name for name in names):
         return (_DISTANCES,)
     return (_PRODUCTS,)

@@ -34,8 +34,8 @@ class MostlyUnread:
         which parts of it other operators, ``numpy()`` or ``item()`` read before it was let go. Where that is at most
         half, the rest of its time counts, and that of what was computed for it alone number by number. Of results that
         gradients go back through only diagonals of matrices are told, with what backward takes. On the CPU. In a trace:
-        products whose diagonal, or, where sizes were recorded, at most half of whose places alone go on, by autograd's
-        nodes, which lead back from nothing else.
+        products whose diagonal, or, where sizes were recorded, at most half of whose places, or rows by an index or a
+        mask, alone go on, by autograd's nodes, which lead back from nothing else.
 
     Why it matters:
         Costs of all predictions of a batch against all its targets grow with the square of the batch, and each sample

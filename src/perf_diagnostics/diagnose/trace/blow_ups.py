@@ -6,17 +6,22 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Events, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import NORMS, TOTALS, Inputs, Sizes
+from perf_diagnostics.diagnose.trace.inputs import COSINE, DISTANCE, NORMS, TOTALS, Inputs, Sizes
 from perf_diagnostics.diagnose.trace.intervals import Times
 
 #: What meets each number of the one with each of the other, and what may follow number by number.
 _MEET = frozenset(f"aten::{name}" for name in ("sub", "rsub", "mul", "add", "div"))
 _FOLLOW = frozenset(f"aten::{name}" for name in ("pow", "square", "abs", "mul", "neg"))
+
+#: What does both in one call: spreads two tensors over each other, and adds up along a dimension, which stands at this
+#: place among the arguments (None: the last one).
+_AT_ONCE = MappingProxyType({COSINE: 2, DISTANCE: None})
 
 #: The nodes that lead back from these.
 _NODES = re.compile(r"(Sub|Rsub|Mul|Add|Div|Pow|Abs|Neg|Sum|Mean|LinalgVectorNorm|Norm)Backward\d*$")
@@ -70,7 +75,9 @@ def blow_ups(facts: TraceFacts) -> BlowUps | None:
     # What several read has its gradients added up before its own node comes.
     shared = {*evaluated.correlation[np.isin(evaluated.start_ns, nodes.summing)].tolist()}
     found = [
-        one for one in _found(trace, rows) if shared.isdisjoint(rows.correlation[one.first + 1 : one.last + 1].tolist())
+        one
+        for one in (*_found(trace, rows), *_found_at_once(trace, rows))
+        if shared.isdisjoint(rows.correlation[one.first + 1 : one.last + 1].tolist())
     ]
     if not found:
         return None
@@ -95,9 +102,31 @@ def _found(trace: Trace, rows: Events) -> Iterator[_BlowUp]:
         last = first + 1
         while last < min(len(rows), first + 1 + _MOST_BETWEEN) and _follows(trace, rows, last, size):
             last += 1
-        left = _left(trace, rows, last, size, trace.inputs[rows.told[first]].sizes[:2])
+        left = _left(trace, rows, last, size, _before(trace.inputs[rows.told[first]]))
         if left is not None and rows.track[last] == rows.track[first] and not _read(trace, rows, last, size, spread):
             yield _BlowUp(first, last, size, left)
+
+
+def _found_at_once(trace: Trace, rows: Events) -> Iterator[_BlowUp]:
+    for place in np.flatnonzero(trace.named(_AT_ONCE.__contains__)[rows.name] & (rows.told >= 0)).tolist():
+        inputs, at = trace.inputs[rows.told[place]], _AT_ONCE[trace.names[rows.name[place]]]
+        size = _spread(inputs)
+        along = "-1" if at is None else (inputs.numbers[at : at + 1] or ("",))[0]
+        left = None if size is None else _left_along(along, size, _before(inputs))
+        if size is not None and left is not None:
+            yield _BlowUp(place, place, size, left)
+
+
+def _before(inputs: Inputs) -> tuple[Sizes, ...]:
+    """The sizes of both tensors before they were expanded: along what has steps of 0 each lies once in memory."""
+    both = inputs.sizes[:2]
+    steps = inputs.strides[:2] if len(inputs.strides) >= len(both) else both
+    return tuple(
+        tuple(1 if step == 0 else length for length, step in zip(one, along, strict=True))
+        if len(one) == len(along)
+        else one
+        for one, along in zip(both, steps, strict=False)
+    )
 
 
 def _spread(inputs: Inputs) -> Sizes | None:
@@ -106,7 +135,7 @@ def _spread(inputs: Inputs) -> Sizes | None:
         size = np.broadcast_shapes(*inputs.sizes[:2])
     except ValueError:
         return None
-    most = max((math.prod(one) for one in inputs.sizes[:2]), default=0)
+    most = max(map(math.prod, _before(inputs)), default=0)
     return size if most and math.prod(size) >= _TIMES * most else None
 
 
@@ -131,7 +160,11 @@ def _left(trace: Trace, rows: Events, place: int, size: Sizes, spread: tuple[Siz
     if inputs is None or inputs.sizes[:1] != (size,):
         return None
     at = _DIMENSIONS.get(name, len(inputs.numbers))
-    along = (inputs.numbers[at : at + 1] or ("",))[0]
+    return _left_along((inputs.numbers[at : at + 1] or ("",))[0], size, spread)
+
+
+def _left_along(along: str, size: Sizes, spread: tuple[Sizes, ...]) -> float | None:
+    """The part that is left once it was added up along these dimensions, as :func:`_left` says."""
     dimensions = [int(one) for one in re.findall(r"-?\d+", along)]
     back = [one % len(size) - len(size) for one in dimensions if -len(size) <= one < len(size)]
     if any(one < -len(each) or each[one] != size[one] for one in back for each in spread):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -9,13 +10,16 @@ import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import CUTS, DIAGONALS
+from perf_diagnostics.diagnose.trace.inputs import CUTS, DIAGONALS, Sizes
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.names import ENGINE
 
 #: What leads back from some of a tensor's numbers to all of them; the first from a matrix' diagonal.
 _FROM_DIAGONAL = re.compile(r"^(Diagonal|Trace)Backward\d*(_copy)?$")
-_FROM_PLACES = re.compile(r"^(Select|Slice)Backward\d*$")
+_FROM_PLACES = re.compile(r"^(Select|Slice|Index|IndexSelect)Backward\d*$")
+
+#: What takes some of the rows, by an index or a mask.
+_ROWS = frozenset(("aten::index", "aten::index_select"))
 
 #: What may lie between: the same numbers otherwise arranged, or each one for itself.
 _BETWEEN = re.compile(
@@ -38,6 +42,9 @@ _CALLS_AFTER, _HALF = 12, 0.5
 #: The same where no sizes are told.
 _CALLS_UNTOLD = 4
 
+#: One of so many calls behind one that takes rows is given them: that tells how many there are.
+_GIVEN_WITHIN = 3
+
 
 @dataclass(frozen=True, eq=False)
 class CutProducts:
@@ -45,14 +52,15 @@ class CutProducts:
 
     ``forward`` is when they ran, and what lies between them and the cut, ``nodes`` when autograd's nodes of these did.
     ``calls`` are the cuts of a step. Of the one whose nodes take longest, ``diagonal`` says that a matrix' diagonal is
-    read, ``part`` the part of the numbers that is read (0…1; of a diagonal without sizes 0), and ``size`` how many
-    there are along what is cut (0: not told).
+    read, ``rows`` that rows are by an index or a mask, ``part`` the part of the numbers that is read (0…1; of a
+    diagonal without sizes 0), and ``size`` how many there are along what is cut (0: not told).
     """
 
     forward: Times
     nodes: Times
     calls: float
     diagonal: bool
+    rows: bool
     part: float
     size: int
 
@@ -79,7 +87,7 @@ def cut_products(facts: TraceFacts) -> CutProducts | None:
     follows &= ~np.isin(rows.start_ns, nodes.summing)[:-1]
     # Of what is derived itself the makers are nodes.
     follows &= ~np.append(nodes.derived, False)[nodes.passes.containing(rows.start_ns)][:-1]
-    longest = (0, False, 0.0, 0)
+    longest = (0, False, False, 0.0, 0)
     spans: list[tuple[int, int, int, int]] = []
     for first in np.flatnonzero((diagonals | places)[:-1] & follows).tolist():
         last = first + 1
@@ -92,16 +100,18 @@ def cut_products(facts: TraceFacts) -> CutProducts | None:
         if part <= _HALF:
             spans.append((others.start_ns[made], others.end_ns[cut], rows.start_ns[first], rows.end_ns[last]))
             took = int(rows.end_ns[last] - rows.start_ns[first])
-            longest = max(longest, (took, bool(diagonals[first]), part, size))
+            by_rows = trace.names[others.name[cut]] in _ROWS
+            longest = max(longest, (took, bool(diagonals[first]), by_rows, part, size))
     if not spans:
         return None
     begins, ends, back_from, back_to = np.array(spans, np.int64).T
-    _, diagonal, part, size = longest
+    _, diagonal, by_rows, part, size = longest
     return CutProducts(
         forward=Times.union(begins, ends),
         nodes=Times.union(back_from, back_to),
         calls=len(spans) / len(facts.steps),
         diagonal=diagonal,
+        rows=by_rows,
         part=part,
         size=size,
     )
@@ -135,4 +145,18 @@ def _part(trace: Trace, others: Events, cut: int) -> tuple[float, int]:
     if inputs is not None and inputs.numbers and trace.names[others.name[cut]] in CUTS:
         size = inputs.sizes[0][int(inputs.numbers[1])]
         return int(inputs.numbers[2]) / max(1, size), size
+    if inputs is not None and trace.names[others.name[cut]] in _ROWS:
+        return _rows_read(trace, others, cut, inputs.sizes[0] if inputs.sizes else ())
     return (0.0 if diagonal else 1.0), 0
+
+
+def _rows_read(trace: Trace, others: Events, cut: int, whole: Sizes) -> tuple[float, int]:
+    """The same of whole rows, by what the next calls are given."""
+    size = math.prod(whole[:-1])
+    if len(whole) < 2 or not size:
+        return 1.0, 0
+    for told in others.told[cut + 1 : cut + 1 + _GIVEN_WITHIN].tolist():
+        for one in trace.inputs[told].sizes[:2] if told >= 0 else ():
+            if len(one) == 2 and one[-1] == whole[-1]:
+                return one[0] / size, size
+    return 1.0, 0

@@ -31,6 +31,15 @@ CROSS_ENTROPY = (
     *("aten::nll_loss2d_forward", "aten::nll_loss2d_backward"),
 )
 
+#: Losses, and what stands before some: the rows that they are given tell how many of a product's were taken.
+LOSSES = tuple(
+    f"aten::{name}"
+    for name in (
+        *("cross_entropy_loss", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
+        *("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_softmax", "sigmoid"),
+    )
+)
+
 #: What a weight goes through that is made of others, number by number, and what normalises it.
 BY_NUMBER = ("aten::mul", "aten::add")
 NORMS = ("aten::linalg_vector_norm", "aten::norm")
@@ -42,7 +51,7 @@ _NUMBERS = ("aten::square", "aten::abs", "aten::sub")
 TOTALS = ("aten::sum", "aten::mean")
 
 #: What else functions such as a layer's norm are written out with: reductions, which tell along what, and another one.
-_REDUCTIONS = ("aten::var", "aten::amax", "aten::max")
+_REDUCTIONS = ("aten::var", "aten::std", "aten::amax", "aten::max")
 _FUNCTIONS = ("aten::erf",)
 
 #: Convolutions by their input, which comes first, and the weight: all call this one.
@@ -89,6 +98,9 @@ INVERSES = ("aten::inverse", "aten::linalg_inv")
 ONE_HOT = "aten::one_hot"
 COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave", "aten::expand")
 
+#: How alike two tensors are along a dimension, and how far from each other along the last: both spread them.
+COSINE, DISTANCE = "aten::cosine_similarity", "aten::pairwise_distance"
+
 #: What joins a list of tensors, of which the first ones are kept.
 JOINS = ("aten::cat", "aten::concat", "aten::concatenate")
 
@@ -102,11 +114,13 @@ COMMUNICATION = "record_param_comms"
 SHAPED = frozenset(
     (
         *(*PRODUCTS, *SOFTMAX, *LOOK_UPS, *LAYERS, *CROSS_ENTROPY, *TRANSFORMS, *BY_NUMBER, *NORMS, *_NUMBERS, *TOTALS),
-        *(*CUTS, *DIAGONALS, *GRIDS, *FILLED, *EACH_NUMBER, *_REDUCTIONS, *_FUNCTIONS),
+        *(*CUTS, *DIAGONALS, *LOSSES, *GRIDS, *FILLED, *EACH_NUMBER, *_REDUCTIONS, *_FUNCTIONS),
         *(
             *COPIES,
             *INVERSES,
             *CONVOLUTIONS,
+            COSINE,
+            DISTANCE,
             ONE_HOT,
             "aten::type_as",
             POWER,
@@ -119,7 +133,7 @@ SHAPED = frozenset(
 )
 
 #: … and of which the arguments that are no tensors are kept as well.
-_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, *TOTALS, *_REDUCTIONS, *GRIDS, *FILLED, POWER, ATTENTION))
+_WITH_NUMBERS = frozenset((*TRANSFORMS, *NORMS, *TOTALS, *_REDUCTIONS, *GRIDS, *FILLED, POWER, ATTENTION, COSINE))
 
 #: Numbers of 64 bits, and pairs of them, as torch writes their types in traces; a number of Python's is a ``Scalar``.
 DOUBLES = ("double", "c10::complex<double>")

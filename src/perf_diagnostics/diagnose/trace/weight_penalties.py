@@ -11,16 +11,29 @@ import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Bool, Events, Kind, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import CONVOLUTION, LAYERS, LOOK_UPS, NORMS, POWER, TOTALS, Inputs, Sizes
+from perf_diagnostics.diagnose.trace.inputs import (
+    CONVOLUTION,
+    JOINS,
+    LAYERS,
+    LOOK_UPS,
+    NORMS,
+    POWER,
+    TOTALS,
+    Inputs,
+    Sizes,
+)
 from perf_diagnostics.diagnose.trace.intervals import Times
 
 _MEAN = "aten::mean"
 
-#: How torch writes the exponent of a square.
-_TWO = (("2",), ("2.",))
+#: How torch writes the exponent of a square, and the order of a norm that adds up absolute values.
+_TWO, _ONE = (("2",), ("2.",)), (("1",), ("1.",))
 
 #: The nodes that lead back from what these call.
-_NODES = re.compile(r"(Pow|Mul|Abs|Sub|LinalgVectorNorm|Norm|Sum|Mean)Backward\d*$")
+_NODES = re.compile(r"(Cat|Pow|Mul|Abs|Sub|LinalgVectorNorm|Norm|Sum|Mean)Backward\d*$")
+
+#: More joins than this are not looked at: of weights a step has one, or a few (judgement).
+_MOST_JOINS = 10_000
 
 #: Sums of all numbers have two arguments; those along dimensions have more.
 _ALL_OF_IT = 2
@@ -54,6 +67,8 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
     rows = rows.where(rows.correlation >= 0)
     facts.require_sizes(rows)
     weights = _weights(trace, rows) - _products(facts)
+    joined, as_one = _joined(trace, rows, weights)
+    weights |= as_one
 
     def of(names: tuple[str, ...], means: Callable[[Inputs], bool] = bool) -> Bool:
         """Which rows are operators of these names, of a whole weight first, and with such inputs."""
@@ -73,6 +88,7 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
     scaled = of(("aten::div", "aten::mul"))
     norms = of(NORMS, lambda one: one.numbers[2:3] == ("",))
     norms &= ~_shifted(scaled, -1) & ~_shifted(scaled, -2) & ~_shifted(scaled, -3)
+    of_one = of(NORMS, lambda one: one.numbers[1:2] in _ONE)
     # What is added up next, or once it is weighed by numbers of its own.
     weighed = product & _shifted(added, -1)
     ends = _shifted(added, -1) | _shifted(weighed, -1)
@@ -85,16 +101,17 @@ def weight_penalties(facts: TraceFacts) -> WeightPenalties | None:
     found = {
         "squares": led & squares & ends & ~from_others & ~_shifted(weighed, -1),
         "distances": led & squares & ends & from_others,
-        "absolute": led & absolute & ends & ~from_others,
-        "norms": led & norms & ~from_others,
+        "absolute": led & ((absolute & ends) | (norms & of_one)) & ~from_others,
+        "norms": led & norms & ~of_one & ~from_others,
     }
     penalties = []
     for kind, begins in found.items():
         if not begins.any():
             continue
         chosen = begins | (_shifted(begins, -1) if kind == "distances" else False)
-        if kind != "norms":
-            chosen |= _shifted(begins, 1) | _shifted(_shifted(begins, 1) & weighed, 1)
+        behind = _shifted(begins & ~norms, 1)
+        chosen |= behind | _shifted(behind & weighed, 1)
+        chosen |= joined & (_shifted(chosen, -1) | _shifted(chosen, -2))
         leading = evaluated.where(np.isin(evaluated.correlation, rows.correlation[chosen]))
         sizes = [math.prod(trace.inputs[told].sizes[0]) for told in rows.told[begins].tolist()]
         penalties.append(
@@ -141,6 +158,25 @@ def _weights(trace: Trace, rows: Events) -> frozenset[Sizes]:
             if called != LAYERS[0]:
                 weights.add(weight[::-1])  # a product with the weight as it lies, or with it transposed
     return frozenset(one for one in weights - batches if len(one) > 1)
+
+
+def _joined(trace: Trace, rows: Events, weights: frozenset[Sizes]) -> tuple[Bool, frozenset[Sizes]]:
+    """The rows that join most weights, each laid out in one dimension, and the sizes of what they make.
+
+    A single layer's few weights may be as many as the batch has rows.
+    """
+    counts = {math.prod(one) for one in weights}
+    found = np.zeros(len(rows), np.bool_)
+    made: set[Sizes] = set()
+    for place in np.flatnonzero(trace.named(JOINS.__contains__)[rows.name] & (rows.told >= 0)).tolist()[:_MOST_JOINS]:
+        first = trace.inputs[rows.told[place]].sizes
+        if all(len(one) == 1 for one in first) and not counts.isdisjoint(one[0] for one in first):
+            told = rows.told[place + 1 : place + 2]
+            size = next((trace.inputs[one].sizes[:1] for one in told.tolist() if one >= 0), ())
+            if size and len(size[0]) == 1 and size[0][0] >= sum(counts) / 2:
+                found[place] = True
+                made.add(size[0])
+    return found, frozenset(made)
 
 
 def _of_two_alike(inputs: Inputs) -> bool:

@@ -21,7 +21,7 @@ _LEAST_NUMBERS = 8192
 #: What is done, by a letter each; what arranges numbers otherwise, or makes them of another type, has none.
 _LETTERS: Mapping[str, str] = MappingProxyType(
     {
-        **{"mean": "m", "var": "v", "sum": "s", "amax": "x", "max": "x", "sub": "-", "sub_": "-"},
+        **{"mean": "m", "var": "v", "std": "d", "sum": "s", "amax": "x", "max": "x", "sub": "-", "sub_": "-"},
         **{"add": "+", "add_": "+", "mul": "*", "mul_": "*", "div": "/", "div_": "/", "pow": "p", "square": "p"},
         **{"sqrt": "q", "rsqrt": "r", "exp": "e", "exp_": "e", "tanh": "t", "erf": "f", "log": "l"},
     }
@@ -47,7 +47,7 @@ _ARRANGE = frozenset(
 )
 
 #: What goes along the last dimension, as the second of its arguments tells.
-_ALONG = frozenset("msvx")
+_ALONG = frozenset("msvdx")
 
 #: How a variance is told that divides by all numbers, and not by one less.
 _OF_ALL = ("False", "0", "0.")
@@ -57,17 +57,25 @@ _OF_ALL = ("False", "0", "0.")
 class Function:
     """A function by the letters of what writes it out, how it is called, and what its own operator takes of that time.
 
-    The last is of forward and backward of 32x128x512 numbers (torch 2.13, one core).
+    That is of forward and backward of 32x128x512 numbers (torch 2.13, one core). ``differs`` says what is not the same.
     """
 
     call: str
     letters: re.Pattern[str]
     left: float
+    differs: str = ""
 
 
 #: Longer ones first: an RMS norm is a part of a layer's.
 FUNCTIONS = (
     Function("F.layer_norm", re.compile(r"m~?(?:[p*]m|v)~?\+(?:q%|r@)\*?\+?|vm~?\+(?:q~?%|r~?@)\*?\+?"), 0.12),
+    Function(
+        "F.layer_norm",
+        re.compile(r"(?:(?:md|dm)~\*?|m~\*?d)\+?%\*?\+?"),
+        0.09,
+        differs="a standard deviation that divides by one less than the width makes numbers smaller by a part of 1 in "
+        "twice that, which a weight takes up",
+    ),
     Function('F.gelu(x, approximate="tanh")', re.compile(r"\*{0,2}[p*]\*{1,2}\+\*t\+\*{1,2}"), 0.42),
     Function("F.gelu", re.compile(r"\*?[/*]f\+\*{1,2}"), 0.13),
     Function("log_softmax", re.compile(r"x~esl~"), 0.26),

@@ -44,6 +44,7 @@ class FunctionsWrittenOut:
             return cleared(self, f"functions written out take {percent(whole)} of a step", number)
         found = tuple(sorted(found, key=lambda one: -shares[one.function].value))
         calls = list(dict.fromkeys(one.function.call for one in found))
+        differs = "".join(dict.fromkeys(f" ({one.function.differs})" for one in found if one.function.differs))
         forward = Times.none()
         for one in found:
             forward |= one.forward
@@ -61,8 +62,8 @@ class FunctionsWrittenOut:
             ),
             remedies=(
                 Remedy(
-                    f"If it is, call {listing(calls)} instead: the same numbers but for the last digits. Or compile "
-                    "the model, which fuses such operators."
+                    f"If it is, call {listing(calls)} instead: the same numbers but for the last digits{differs}. Or "
+                    "compile the model, which fuses such operators."
                 ),
             ),
             gain=beyond.reaching(whole),

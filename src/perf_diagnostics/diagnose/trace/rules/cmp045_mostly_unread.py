@@ -15,6 +15,7 @@ from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
 _CUT_FIRST = Remedy("Cut first, and multiply what is left: layer(x[:, -1]) in place of layer(x)[:, -1].")
+_ROWS_FIRST = Remedy("Take the rows first, and multiply what is left: layer(x[mask]) in place of layer(x)[mask].")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ProductsMostlyUnread:
             summary=f"{percent(unread.value)} of each step goes into numbers of products that nothing reads, forward "
             f"and backward: {_what(cut)}{in_functions(facts, cut.forward)}.",
             numbers=(number, Evidence(metric="such products a step", value=cut.calls)),
-            remedies=(DIAGONAL_ALONE if cut.diagonal else _CUT_FIRST,),
+            remedies=(DIAGONAL_ALONE if cut.diagonal else _ROWS_FIRST if cut.rows else _CUT_FIRST,),
             gain=unread.reaching(whole.value),
         )
 
@@ -56,4 +57,4 @@ class ProductsMostlyUnread:
 def _what(cut: CutProducts) -> str:
     if cut.diagonal:
         return f"only the diagonal goes on{f' ({cut.size:,} numbers wide)' if cut.size else ''}"
-    return f"only {round(cut.part * cut.size):,} of {cut.size:,} places go on"
+    return f"only {round(cut.part * cut.size):,} of {cut.size:,} {'rows' if cut.rows else 'places'} go on"

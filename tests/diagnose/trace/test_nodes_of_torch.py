@@ -389,6 +389,22 @@ def test_unique_rows_have_advice_of_their_own(tmp_path: Path) -> None:
     assert "aten::unique_dim" in finding.summary and "one number of each row" in finding.remedies[0].says
 
 
+def test_what_derivatives_are_asked_by_gets_gradients_as_well(tmp_path: Path) -> None:
+    """Space and time of an equation: nobody updates them, and next to nothing leads to them alone."""
+    model, places, times = net(), X[:, :64].clone().requires_grad_(), X[:, 64:].clone().requires_grad_()
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        made = model(torch.cat([places, times], 1)).sum()
+        slopes = torch.autograd.grad(made, (places, times), create_graph=True)
+        optimizer.zero_grad()
+        (slopes[0] - slopes[1]).square().mean().backward()
+        optimizer.step()
+
+    answer = ask(GradientsNotUpdated(), recorded(step, tmp_path))
+    assert isinstance(answer, Cleared) and "derivatives are asked for" in answer.summary
+
+
 def test_a_frozen_body_is_a_part_of_the_forward(tmp_path: Path) -> None:
     """With gradients on: its operators make no nodes, for nothing in it is trained."""
     body, head = net(6).requires_grad_(False), nn.Linear(128, 1)
@@ -442,6 +458,30 @@ def test_a_loop_is_known_by_operators_that_are_called_equally_often(loops: bool,
     assert answer.evidence[1].value == 3 * 40 + 1
     assert answer.claims["backward"] > 0
     assert answer.recoverable is not None and "index_add_" in answer.remedies[0].says
+
+
+@pytest.mark.parametrize("solves", [True, False])
+def test_rounds_that_may_need_the_one_before_are_mentioned_only(solves: bool, tmp_path: Path) -> None:
+    """A solver's work on the whole batch, and take nothing from it; those of a list of graphs are of many sizes."""
+    first, second, last = nn.Linear(128, 32), nn.Linear(32, 128), nn.Linear(128, 1)
+    graphs = [torch.rand(2 + at, 128) for at in range(20)]
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters(), *last.parameters()], lr=0.01, fused=True)
+
+    def step() -> None:
+        state, rows = X, []
+        for at in range(20):
+            given = state if solves else graphs[at]
+            state = given + 0.1 * second(torch.tanh(first(given)))
+            rows.append(state.mean(0))
+        last(torch.stack(rows)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    answer = ask(ManySmallCalls(warn_share=1.0, loop_share=1e-9, repeats=1), recorded(step, tmp_path))
+    assert isinstance(answer, Finding)
+    assert answer.severity is (Severity.INFO if solves else Severity.WARNING)
+    assert ("each of which needs the one before" in answer.summary) is solves
+    assert (answer.recoverable is None) is solves
 
 
 def test_a_weight_that_is_made_anew_in_each_round_has_advice_of_its_own(tmp_path: Path) -> None:

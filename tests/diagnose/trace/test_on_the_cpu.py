@@ -256,7 +256,6 @@ def test_copies_into_another_order_beside_convolutions_are_told(
         ("AdamW", 200, Severity.INFO),
         ("SGD", 300, Severity.INFO),
         ("AdamW", 40, None),
-        ("NAdam", 300, None),
     ],
 )
 def test_an_update_that_is_not_fused_is_told_with_its_passes(
@@ -271,13 +270,40 @@ def test_an_update_that_is_not_fused_is_told_with_its_passes(
     )
     answer = ask(LaunchesInOptimizer(), facts)
     if severity is None:
-        assert isinstance(answer, Cleared if kind == "AdamW" else NotMeasured)
+        assert isinstance(answer, Cleared)
         return
     assert isinstance(answer, Finding) and answer.severity is severity
     assert f"({kind}) takes {until / 10:.0f} % of each step, with 2 operators for 2 tensors" in answer.summary
     assert answer.remedies[0].change == {"optimizer_implementation": "fused"}
     assert answer.recoverable is not None and answer.recoverable.high == pytest.approx(until / 1000)
     assert answer.recoverable.low == pytest.approx(0.8 * 0.65 * until / 1000 if kind == "AdamW" else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("decomposes", "until", "severity"),
+    [(200, 300, Severity.WARNING), (100, 300, Severity.INFO), (20, 300, Severity.INFO), (20, 100, None)],
+)
+def test_of_others_what_they_decompose_in_each_step_is_told(
+    decomposes: float, until: float, severity: Severity | None, tmp_path: Path
+) -> None:
+    facts = trace_of(
+        tmp_path,
+        plain("Optimizer.step#Shampoo.step", 0, until),
+        plain("aten::linalg_eigh", 0, decomposes),
+        plain("aten::mul_", decomposes, until),
+        plain("aten::mm", until, 1000),
+    )
+    answer = ask(LaunchesInOptimizer(), facts)
+    if severity is None:
+        assert isinstance(answer, Cleared)
+        return
+    assert isinstance(answer, Finding) and answer.severity is severity
+    assert "(Shampoo) takes 30 % of each step" in answer.summary
+    seldom = decomposes >= 50
+    assert ("Decompose every ten" in answer.remedies[0].says) is seldom
+    assert (answer.recoverable is not None) is seldom
+    if answer.recoverable is not None:
+        assert answer.recoverable.high == pytest.approx(until / 1000)
 
 
 def test_a_fused_update_is_as_fast_as_it_gets(tmp_path: Path) -> None:

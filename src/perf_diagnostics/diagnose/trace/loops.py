@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +24,13 @@ _STRAYS = 0.1
 #: Operators that are named.
 _MOST_NAMED = 3
 
+#: Where rounds are alike, each call of one is this part of all of its operator's at least (judgement).
+_OF_A_ROUND = 1 / 12
+
+#: What takes a part of a tensor in each round, and what takes all parts at once, before the first.
+_TAKES = frozenset(f"aten::{name}" for name in ("select", "slice", "index", "index_select", "narrow", "gather"))
+_TAKES_ALL = frozenset(f"aten::{name}" for name in ("unbind", "split", "split_with_sizes", "tensor_split"))
+
 
 @dataclass(frozen=True, eq=False)
 class Loop:
@@ -29,7 +38,8 @@ class Loop:
 
     ``names`` are those with the most time first, ``calls`` all of its operators of forward in a step; ``forward_ns``
     and ``backward_ns``, of one value a step, are the time of these and of the nodes that backward evaluates as often,
-    with the pauses in between; ``times`` are those of its operators in forward.
+    with the pauses in between; ``times`` are those of its operators in forward. ``may_follow`` says that a round may
+    need what the one before gave: no parts of a tensor are taken in forward, and every round works on as many numbers.
     """
 
     rounds: float
@@ -38,6 +48,7 @@ class Loop:
     forward_ns: Int64
     backward_ns: Int64
     times: Times
+    may_follow: bool
 
     @staticmethod
     def of(operators: Operators) -> Loop | None:
@@ -72,7 +83,31 @@ class Loop:
             forward_ns=operators.time_in(mine) + _pauses(operators, "forward", mine),
             backward_ns=operators.time_in(derived) + _pauses(operators, "backward", derived),
             times=Times.union(operators.rows.start_ns[mine], operators.rows.end_ns[mine]),
+            may_follow=not _takes_parts(operators, called) and _alike(operators, mine),
         )
+
+
+def _takes_parts(operators: Operators, called: Int64) -> bool:
+    """Whether parts of a tensor are taken in forward, in each round of a loop or all at once."""
+    named = operators.facts.trace.named
+    often = called.max(axis=1)
+    each, at_once = named(_TAKES.__contains__), named(_TAKES_ALL.__contains__)
+    return bool((often[each] >= _LEAST_ROUNDS).any() or (often[at_once] > 0).any())
+
+
+def _alike(operators: Operators, mine: Bool) -> bool:
+    """Whether a loop's operators are given the same sizes in each round, of more than one row, as far as is told.
+
+    Samples, groups and graphs are of one row each, or of many lengths.
+    """
+    rows, inputs = operators.rows.where(mine), operators.facts.trace.inputs
+    rows = rows.where(rows.told >= 0)
+    counts = Counter(zip(rows.name.tolist(), rows.told.tolist(), strict=True))
+    whole = Counter(rows.name.tolist())
+    of_rounds = {one: many for one, many in counts.items() if many >= _OF_A_ROUND * whole[one[0]]}
+    first = [inputs[kind].sizes[0] for _, kind in of_rounds if inputs[kind].sizes]
+    several = bool(first) and all(math.prod(size[:-1]) > 1 for size in first)
+    return several and sum(of_rounds.values()) >= (1 - _STRAYS) * len(rows)
 
 
 def _as_often(counts: Int64, rounds: Int64) -> Bool:

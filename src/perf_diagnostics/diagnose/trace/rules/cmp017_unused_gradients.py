@@ -15,6 +15,9 @@ from perf_diagnostics.diagnose.trace.leaves import Leaves
 from perf_diagnostics.diagnose.trace.rule import share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
+#: A function whose derivatives are asked for has so many inputs at most (judgement): space and time.
+_INPUTS = 4
+
 
 @dataclass(frozen=True)
 class GradientsNotUpdated:
@@ -60,6 +63,9 @@ class GradientsNotUpdated:
         if left < self.least or share < self.limits.warn_share:
             return cleared(self, "the optimizer updates as many tensors as backward writes gradients of", *numbers)
         told = left == added
+        if not told and left <= _INPUTS and nodes.derived.any():
+            says = "derivatives are asked for: what they are asked by gets gradients as well, which few operators make"
+            return cleared(self, says, *numbers)
         if told:
             numbers.append(Evidence(metric="gradients added to those of the step before", value=added))
         parts = (leaves.leading_to_added(),) if told else leaves.at_the_ends(left)

@@ -34,7 +34,8 @@ class ManySmallCalls:
         of a recurrent cell (``aten::lstm_cell``, ``gru_cell``, …), each of them large, are a loop over time steps: of
         these it is their whole time and that of the operators that backward calls as often; where it joins, attends or
         draws between two of them it is an observation. So it is of operators that forward calls equally often in each
-        step, sixteen times or more.
+        step, sixteen times or more; where none of these takes a part of a tensor, and all rounds work on the same
+        sizes, each may need the one before (a solver of differential equations), and it is an observation.
 
     Why it matters:
         A loop in Python over time steps, samples or heads calls the same small operators again and again. The processor
@@ -152,23 +153,30 @@ class ManySmallCalls:
         level = grade(share, ((Severity.INFO, self.loop_share / 2), (Severity.WARNING, self.loop_share)))
         if level is None:
             return None
+        of_weights = bool(_OF_A_WEIGHT.intersection(loop.names))
+        may_follow = loop.may_follow and not of_weights
+        over = "" if may_follow else ", over samples, groups or places"
+        says = (
+            " It takes no parts of a tensor: rounds of a solver, each of which needs the one before, are no one call."
+        )
+        says = says if may_follow else ""
         return Finding(
             code=self.code,
             name=self.name,
             family=self.family,
-            severity=level.severity,
-            summary=f"A loop in Python goes round {times(loop.rounds, 'time')} in each forward, over samples, groups "
-            f"or places{in_functions(facts, loop.times)}: {listing(loop.names)}. With what backward "
+            severity=Severity.INFO if may_follow else level.severity,
+            summary=f"A loop in Python goes round {times(loop.rounds, 'time')} in each forward{over}"
+            f"{in_functions(facts, loop.times)}: {listing(loop.names)}. With what backward "
             f"calls as often it takes {percent_between(share)} of a step of {duration(facts.step_time_s.value)} under "
-            "the profiler.",
+            f"the profiler.{says}",
             scope=facts.label,
             evidence=(
                 evidence("operators that are called equally often, and their backward", share, "%", limit=level.limit),
                 Evidence(metric="operators of the loop in forward, a step", value=loop.calls, n=len(facts.steps)),
                 *numbers,
             ),
-            remedies=(_OF_WEIGHTS, AT_ONCE) if _OF_A_WEIGHT.intersection(loop.names) else (AT_ONCE,),
-            recoverable=recoverable(share, self.family),
+            remedies=(_OF_WEIGHTS, AT_ONCE) if of_weights else (AT_ONCE,),
+            recoverable=None if may_follow else recoverable(share, self.family),
             confidence=confidence(Tier.DEEP_WINDOW, sure=level.sure, coverage=facts.coverage, thin=facts.thin),
             claims={
                 "forward": facts.share_of(loop.forward_ns).value,

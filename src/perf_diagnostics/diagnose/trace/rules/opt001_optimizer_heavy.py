@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -11,7 +12,7 @@ import numpy as np
 from perf_diagnostics.diagnose.asking import SEVERITIES
 from perf_diagnostics.diagnose.facts.facts import Interval, NotMeasured
 from perf_diagnostics.diagnose.finding import Evidence, Family, Finding, Remedy, Severity
-from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade, limit
+from perf_diagnostics.diagnose.rule import CHANGES_TRAINING, Answer, cleared, evidence, grade, limit
 from perf_diagnostics.diagnose.rule_parts.gain import KAPPA_UNMEASURED, Tier, confidence, recoverable
 from perf_diagnostics.diagnose.rules.opt001_optimizer_heavy import FUSED, OptimizerHeavy
 from perf_diagnostics.diagnose.trace.breakdown import Part
@@ -19,15 +20,27 @@ from perf_diagnostics.diagnose.trace.events import Kind
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
 from perf_diagnostics.diagnose.trace.inputs import LISTED
 from perf_diagnostics.diagnose.trace.intervals import Times
-from perf_diagnostics.diagnose.trace.rule import of_the_step
-from perf_diagnostics.diagnose.trace.updates import Update
-from perf_diagnostics.diagnose.wording import mean_count, percent, percent_between, significant
+from perf_diagnostics.diagnose.trace.rule import caused, of_the_step
+from perf_diagnostics.diagnose.trace.updates import Update, UpdateOnHost
+from perf_diagnostics.diagnose.wording import listing, mean_count, percent, percent_between, significant
 
 #: What one pass would save of the device's time on an update that is not fused, by numbers read and written for each
 #: parameter in float32 (torch 2.13, _single_tensor_adam and _multi_tensor_adam): weight decay 2, first moment 3, second
 #: 2 + 3, root 2, division 2, addition 2, update 4; a fused one reads four and writes three. Adam's has no weight decay
 #: by default. SGD without momentum reads and writes no more than a fused one; of others nothing is known.
 _SAVED = MappingProxyType({"AdamW": 1 - 7 / 20, "Adam": 1 - 7 / 18})
+
+
+#: What decomposes matrices, or inverts them: methods of second order precondition by it (Shampoo, SOAP, K-FAC).
+_DECOMPOSES = re.compile(r"aten::_?(linalg_)?(eigh?|svd|qr|cholesky|inv|inverse|solve|matrix_power|eigvalsh)(_ex)?$")
+
+#: Operators that are named at most.
+_MOST_NAMED = 3
+
+_LESS_OFTEN = Remedy(
+    "Decompose every ten to a hundred steps, and keep what came out meanwhile: preconditioners change slowly (most "
+    "implementations have an option, such as update_freq or precondition_frequency). The updates are nearly the same."
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,7 @@ class LaunchesInOptimizer:
             fused = ", fused" if update.fused(facts.trace) else ""
             return cleared(self, f"the optimizer{fused} takes {percent_between(share)} of a step", number)
         if update.kind not in FUSED:
-            raise NotMeasured("optimizer", f"of a faster way than {update.kind or 'its operators'} nothing is known")
+            return self._of_others(facts, update, share)
         saved = share.scaled(_SAVED.get(update.kind, 0.0))
         level = grade(saved, ((Severity.WARNING, self.limits.fixable_warn_share),))
         tensors, sure = update.tensors, level is None or level.sure
@@ -161,6 +174,48 @@ class LaunchesInOptimizer:
                 self.family,
             ),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=sure, coverage=facts.coverage, thin=facts.thin),
+        )
+
+    def _of_others(self, facts: TraceFacts, update: UpdateOnHost, share: Interval) -> Answer:
+        """Of an optimizer that torch has no faster form of: what it decomposes in each step it could do less often."""
+        number = evidence("optimizer", share, "%", limit=self.limits.info_share)
+        rows = update.rows
+        rows = rows.where(facts.trace.named(_DECOMPOSES.match)[rows.name])
+        apart = facts.share_of(Times.union(rows.start_ns, rows.end_ns))
+        levels = (Severity.INFO, self.limits.fixable_share), (Severity.WARNING, self.limits.fixable_warn_share)
+        level = grade(apart, levels)
+        who = f"The optimizer{f' ({update.kind})' if update.kind else ''} takes {percent_between(share)} of each step"
+        if level is not None:
+            names = listing(list(dict.fromkeys(facts.trace.names[name] for name in rows.name.tolist()))[:_MOST_NAMED])
+            calls = mean_count(float(facts.calls_in_steps(rows).mean()))
+            return caused(
+                self,
+                facts,
+                level,
+                summary=f"{who}, and {percent(apart.value)} goes into decomposing matrices, {calls} times a step: "
+                f"{names}.",
+                numbers=(number, evidence("decompositions in the update", apart, "%", limit=level.limit)),
+                remedies=(_LESS_OFTEN,),
+                # What is made of them (roots, products) goes with them, as far as it is computed as seldom.
+                gain=apart.reaching(share.value),
+            )
+        by_share = grade(share, ((Severity.INFO, self.limits.info_share),))
+        if by_share is None:
+            return cleared(self, f"the optimizer takes {percent_between(share)} of a step", number)
+        return Finding(
+            code=self.code,
+            name=self.name,
+            family=self.family,
+            severity=Severity.INFO,
+            summary=f"{who}, with {mean_count(float(facts.calls_in_steps(update.rows).mean()))} operators. "
+            "Torch has no fused form of it.",
+            scope=facts.label,
+            evidence=(number,),
+            remedies=(
+                Remedy(f"Update half as often, with twice the samples: accumulate batches. {CHANGES_TRAINING}"),
+                Remedy("If it updates one tensor after the other: torch._foreach_* functions do it for all at once."),
+            ),
+            confidence=confidence(Tier.SHARE, sure=by_share.sure, coverage=facts.coverage, thin=facts.thin),
         )
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from perf_diagnostics.diagnose.finding import Severity
+from perf_diagnostics.diagnose.rules.cmp020_repeated_backward import RepeatedBackward
 from perf_diagnostics.diagnose.trace.names import ENGINE
 from perf_diagnostics.diagnose.trace.nodes import GRADIENT
 from perf_diagnostics.diagnose.trace.rules.cmp020_repeated_backward import NodesAgain
@@ -159,6 +160,44 @@ def test_an_update_in_between_makes_them_two_trainings(tmp_path: Path) -> None:
         out.backward()
 
     assert number(clear(ask(NodesAgain(), recorded(step, tmp_path))), AGAIN).value == 0
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_what_a_discriminator_leaves_in_the_generator_is_mentioned(detached: bool, tmp_path: Path) -> None:
+    """Whether the profiler's steps end with the loop's rounds or with the first optimizer's updates."""
+    generator, discriminator = net(4), net(2)
+    makes = torch.optim.SGD(generator.parameters(), lr=0.01, fused=True)
+    judges = torch.optim.SGD(discriminator.parameters(), lr=0.01, fused=True)
+    limits = RepeatedBackward(warn_share=1e-9)
+
+    def judged() -> torch.Tensor:
+        made: torch.Tensor = generator(X)
+        discriminator.zero_grad()
+        discriminator(made.detach() if detached else made).square().mean().backward(retain_graph=not detached)
+        judges.step()
+        return made
+
+    def made_better(made: torch.Tensor) -> None:
+        generator.zero_grad()
+        discriminator(made).mean().backward()
+        makes.step()
+
+    answer = ask(NodesAgain(limits), recorded(lambda: made_better(judged()), tmp_path, steps=5))
+    made = [generator(X)]
+
+    def from_update_to_update() -> None:
+        made_better(made.pop())
+        made.append(judged())
+
+    later = ask(NodesOfEarlierSteps(), recorded(from_update_to_update, tmp_path, steps=8))
+    if detached:
+        clear(answer)
+        clear(later)
+        return
+    finding = found(answer)
+    assert finding.severity is Severity.INFO and "another optimizer's update" in finding.summary
+    assert finding.recoverable is not None and finding.recoverable.low == 0
+    assert "made.detach()" in finding.remedies[0].says and "made.detach()" in found(later).remedies[0].says
 
 
 @pytest.mark.parametrize("detached", [False, True])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.leaves import Leaves
@@ -15,10 +16,17 @@ from perf_diagnostics.records import Int64
 
 #: What torch's optimizers do to gradients or parameters, by how their ranges begin: whatever is derived after that is
 #: no sum with what was derived before.
-_OPTIMIZER = "Optimizer."
+_OPTIMIZER, _STEP = "Optimizer.", "Optimizer.step#"
 
 #: Nor is it after what may change gradients, copy them, or take their norms, outside of autograd's nodes.
 _CHANGES = re.compile(r"^aten::((zero|fill|mul|div|neg|sub|clamp)_|clone|norm|linalg_vector_norm|_foreach_\w+)$")
+
+
+#: Of a graph that is gone through again after another optimizer's update.
+OTHER_MODEL = Remedy(
+    "If it is the loss of another model (a discriminator's, on what the generator has made): give that made.detach(), "
+    "and its backward needs no retain_graph=True. The gradients that it leaves in the first model are dropped anyway."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +36,12 @@ class KeptGraph:
     ``earlier`` are evaluations of nodes that a pass of an earlier step had evaluated. Within one step ``times`` are the
     evaluations of nodes after their first; ``passes`` how many of the passes have such, ``of`` how
     many there are; ``added`` says that gradients of parameters are added up in them, so that one pass of the sum of
-    losses gives the same.
+    losses gives the same. ``across`` are those behind an update that lies between them and the first.
     """
 
     earlier: Times
     times: Times
+    across: Times
     passes: int
     of: int
     added: bool
@@ -62,15 +71,22 @@ class KeptGraph:
         _, first, number = np.unique(np.stack([number, of_step]), axis=1, return_index=True, return_inverse=True)
         begins = first[number.ravel()]
         again: Bool = plain & (of_pass > of_pass[begins])
-        changes = _changes(nodes)
-        again &= np.searchsorted(changes, rows.start_ns) == np.searchsorted(changes, rows.start_ns[begins])
         writes = _writing(nodes)
         again &= writes[of_pass] & writes[of_pass[begins]]
+
+        def between(starts: Int64) -> Bool:
+            """Which have one of these, ascending, between their node's first evaluation in the step and theirs."""
+            found: Bool = np.searchsorted(starts, rows.start_ns) != np.searchsorted(starts, rows.start_ns[begins])
+            return found
+
+        across = again & between(_ranges(nodes, _STEP))
+        again &= ~between(_changes(nodes))
         leaves, through = Leaves.of(nodes), np.unique(of_pass[again])
         every = np.flatnonzero(windows.containing(nodes.passes.start) >= 0)
         return cls(
             earlier=Times.union(rows.start_ns[earlier], rows.end_ns[earlier]),
             times=Times.union(rows.start_ns[again], rows.end_ns[again]),
+            across=Times.union(rows.start_ns[across], rows.end_ns[across]),
             passes=through.size,
             of=every.size,
             added=bool(np.isin(leaves.of_pass[leaves.added], through).any()),
@@ -92,7 +108,13 @@ def _writing(nodes: Nodes) -> Bool:
 def _changes(nodes: Nodes) -> Int64:
     """When something was done after which gradients are no sum with those before, ascending."""
     trace, others = nodes.launches.trace, nodes.others
-    ranges = trace.of(Kind.ANNOTATION)
-    ranges = ranges.where(trace.named(lambda name: name.startswith(_OPTIMIZER))[ranges.name])
     others = others.where(trace.named(_CHANGES.match)[others.name])
-    return np.sort(np.concatenate([ranges.start_ns, others.start_ns]))
+    return np.sort(np.concatenate([_ranges(nodes, _OPTIMIZER), others.start_ns]))
+
+
+def _ranges(nodes: Nodes, begins_with: str) -> Int64:
+    """When the ranges begin whose names begin so, ascending."""
+    trace = nodes.launches.trace
+    ranges = trace.of(Kind.ANNOTATION)
+    ranges = ranges.where(trace.named(lambda name: name.startswith(begins_with))[ranges.name])
+    return np.sort(ranges.start_ns)

@@ -9,8 +9,9 @@ from perf_diagnostics.diagnose.facts.facts import NotMeasured
 from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
 from perf_diagnostics.diagnose.rules.cmp020_repeated_backward import ADD_UP, DETACH, LAST_LAYER, RepeatedBackward
+from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.kept_graphs import KeptGraph
+from perf_diagnostics.diagnose.trace.kept_graphs import OTHER_MODEL, KeptGraph
 from perf_diagnostics.diagnose.trace.rule import caused, claims_of, share_of_work
 from perf_diagnostics.diagnose.wording import percent
 
@@ -41,6 +42,20 @@ class NodesAgain:
         )
         levels = (Severity.WARNING, self.limits.warn_share), (Severity.CRITICAL, self.limits.critical_share)
         level = grade(share, levels)
+        across = share_of_work(facts, kept.across)
+        between = grade(across, ((Severity.INFO, self.limits.warn_share),))
+        if between is not None and (level is None or not kept.added):
+            return caused(
+                self,
+                facts,
+                between,
+                summary=f"{percent(across.value)} of a step evaluates nodes of a kept graph (retain_graph=True) once "
+                "more, after another optimizer's update: what the first pass made there is of use only if the gradients "
+                "of both losses are to be added up.",
+                numbers=(evidence("nodes evaluated again after an update", across, "%", limit=between.limit), *numbers),
+                remedies=(OTHER_MODEL,),
+                gain=Interval(across.value, 0.0, across.high, across.n),
+            )
         if level is None:
             return cleared(self, f"{percent(share.value)} of a step goes through a graph that was kept", *numbers)
         if not kept.added:

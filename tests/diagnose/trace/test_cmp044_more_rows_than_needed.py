@@ -65,6 +65,58 @@ def test_a_layer_over_copies_is_told_with_its_backward(
     )
 
 
+Image = Callable[[torch.Tensor, nn.Conv2d], torch.Tensor]
+
+
+def segmenting(head: Image, kernel: int = 1, channels: int = 4) -> Callable[[], None]:
+    first, last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, channels, kernel)
+    given = torch.rand(2, 3, 8, 8)
+
+    def step() -> None:
+        head(first(given), last).square().mean().backward()
+
+    return step
+
+
+def enlarged(x: torch.Tensor, last: nn.Conv2d) -> torch.Tensor:
+    made: torch.Tensor = last(functional.interpolate(x, scale_factor=4, mode="bilinear"))
+    return made
+
+
+def to_a_size(x: torch.Tensor, last: nn.Conv2d) -> torch.Tensor:
+    made: torch.Tensor = last(functional.interpolate(x, size=(32, 32)))
+    return made
+
+
+@pytest.mark.parametrize(("head", "copies"), [(enlarged, "upsample_bilinear2d"), (to_a_size, "upsample_nearest2d")])
+def test_a_convolution_of_single_places_behind_an_interpolation_is_told_with_it(
+    head: Image, copies: str, tmp_path: Path
+) -> None:
+    facts = recorded(segmenting(head), tmp_path)
+    over = gathered_rows(facts)
+    assert over is not None
+    assert (over.rows, over.different, over.copies, over.calls) == (2 * 32 * 32, 2 * 8 * 8, copies, 1)
+    assert over.needless == pytest.approx(15 / 16 * (1 - 4 / 16))  # to a fourth of the channels
+    engine = facts.require_nodes().rows
+    both = facts.trace.named(lambda name: "Upsample" in name)[engine.name]
+    assert (over.nodes.containing(engine.start_ns[both]) >= 0).all()
+    finding = found(ask(LayersOverCopies(MoreRowsThanNeeded(info_share=1e-9)), facts))
+    assert "interpolate(conv1x1(x))" in finding.remedies[0].says
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        segmenting(enlarged, kernel=3),  # which sees the neighbours
+        segmenting(enlarged, channels=32),  # then more would be interpolated
+        segmenting(lambda x, last: functional.interpolate(last(x), scale_factor=4)),
+        segmenting(lambda x, last: last(functional.interpolate(x, scale_factor=4).relu())),
+    ],
+)
+def test_other_convolutions_are_not_told(training: Callable[[], None], tmp_path: Path) -> None:
+    assert gathered_rows(recorded(training, tmp_path)) is None
+
+
 @pytest.mark.parametrize(
     "message",
     [

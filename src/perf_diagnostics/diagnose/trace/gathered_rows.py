@@ -1,4 +1,4 @@
-"""Layers that a trace shows applied to rows which have just been gathered or repeated from fewer ones."""
+"""Layers that a trace shows applied to rows which have just been gathered, repeated or interpolated from fewer ones."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from perf_diagnostics.diagnose.trace.events import Events, Trace
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.inputs import COPIES, LAYERS
+from perf_diagnostics.diagnose.trace.inputs import CONVOLUTIONS, COPIES, INTERPOLATIONS, LAYERS
 from perf_diagnostics.diagnose.trace.intervals import Times
 
 #: What may lie between, and makes no other rows.
 _ARRANGE = frozenset(f"aten::{name}" for name in ("view", "reshape", "contiguous", "clone", "flatten", "to", "t"))
 
 #: The nodes that lead back from copies; those of the layer lie so many before them at most.
-_COPYING = re.compile(r"(Index|IndexSelect|Repeat|RepeatInterleave|Expand)Backward\d*$")
-_PRODUCTS, _NODES_BETWEEN = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear)Backward\d*$"), 6
+_COPYING = re.compile(r"(Index|IndexSelect|Repeat|RepeatInterleave|Expand|Upsample\w+)Backward\d*$")
+_PRODUCTS, _NODES_BETWEEN = re.compile(r"(Addmm|Mm|Bmm|Linear|MkldnnLinear|Convolution)Backward\d*$"), 6
 
 _EXPAND = "aten::expand"
 
@@ -31,7 +31,8 @@ class GatheredRows:
     """The layers of the steps: when they ran, and autograd's nodes of them.
 
     ``calls`` is how many a step has; the one with the most has ``rows`` of which ``different`` are there, and
-    ``copies`` is what made them. ``needless`` is the part of the products' rows that are copies, 0…1.
+    ``copies`` is what made them. ``needless`` is the part of the products' rows that are copies, 0…1; an interpolation
+    that is quicker of what the layer makes is a part of them.
     """
 
     forward: Times
@@ -52,21 +53,29 @@ def gathered_rows(facts: TraceFacts) -> GatheredRows | None:
     nodes, trace, windows = facts.require_nodes(), facts.trace, facts.steps.on_host
     others = nodes.others.where(windows.containing(nodes.others.start_ns) >= 0)
     facts.require_sizes(others)
-    copying, layer = (trace.named(those.__contains__)[others.name] for those in (frozenset(COPIES), frozenset(LAYERS)))
+    copying, layer, interpolating, convolving = (
+        trace.named(frozenset(those).__contains__)[others.name]
+        for those in (COPIES, LAYERS, INTERPOLATIONS, CONVOLUTIONS)
+    )
     arranging = trace.named(_ARRANGE.__contains__)[others.name]
     layers: list[int] = []
+    calls = 0
     rows: list[tuple[int, int, str]] = []
     widens: list[float] = []
-    for place in np.flatnonzero(copying & (others.told >= 0)).tolist():
+    for place in np.flatnonzero((copying | interpolating) & (others.told >= 0)).tolist():
         behind = place + 1
         while behind < len(others) and arranging[behind]:
             behind += 1
-        if behind >= len(others) or not layer[behind] or others.track[behind] != others.track[place]:
+        if behind >= len(others) or others.track[behind] != others.track[place]:
             continue
-        name = trace.names[others.name[place]]
-        found = _rows(trace, name, int(others.told[place]), int(others.told[behind]), direct=behind == place + 1)
+        name, told, given = trace.names[others.name[place]], int(others.told[place]), int(others.told[behind])
+        if interpolating[place]:
+            found = _places(trace, told, given) if convolving[behind] else None
+        else:
+            found = _rows(trace, name, told, given, direct=behind == place + 1) if layer[behind] else None
         if found is not None and _leads_back(facts, others, place, behind):
-            layers.append(behind)
+            layers += [place, behind] if interpolating[place] else [behind]
+            calls += 1
             rows.append((*found[:2], name.removeprefix("aten::")))
             widens.append(found[2])
     if not layers:
@@ -77,7 +86,7 @@ def gathered_rows(facts: TraceFacts) -> GatheredRows | None:
     return GatheredRows(
         forward=Times.union(others.start_ns[chosen], others.end_ns[chosen]),
         nodes=Times.union(back.start_ns, back.end_ns),
-        calls=len(layers) / len(windows),
+        calls=calls / len(windows),
         rows=most[0],
         different=most[1],
         copies=most[2],
@@ -108,6 +117,23 @@ def _rows(trace: Trace, name: str, copied: int, multiplied: int, *, direct: bool
     # A layer's weight is (made, given), or, multiplied with as it lies, (given, made).
     made = after.sizes[1][0] if after.sizes[1][1] == rows[-1] else after.sizes[1][1]
     return multiplied_rows, count, min(1.0, rows[-1] / max(1, made))
+
+
+def _places(trace: Trace, interpolated: int, convolved: int) -> tuple[int, int, float] | None:
+    """The places of what a convolution of single ones is given, how many there were before, and the part that goes with
+    each that was interpolated: also of the interpolation, which is of fewer channels behind it; None where it is not.
+    """
+    if convolved < 0:
+        return None
+    before, after = trace.inputs[interpolated], trace.inputs[convolved]
+    if not before.sizes or len(after.sizes) < 2 or not len(before.sizes[0]) == len(after.sizes[0]) > 2:
+        return None
+    there, places, weight = before.sizes[0], after.sizes[0], after.sizes[1]
+    single = len(weight) == len(places) and math.prod(weight[2:]) == 1 and weight[1] == places[1] == there[1]
+    count, more = (math.prod(one) // max(1, one[1]) for one in (there, places))
+    if not single or not count or more < _TIMES * count or weight[0] >= weight[1]:
+        return None
+    return more, count, 1 - weight[0] / weight[1]
 
 
 def _leads_back(facts: TraceFacts, others: Events, place: int, behind: int) -> bool:

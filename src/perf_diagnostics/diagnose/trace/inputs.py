@@ -101,6 +101,12 @@ COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_int
 #: How alike two tensors are along a dimension, and how far from each other along the last: both spread them.
 COSINE, DISTANCE = "aten::cosine_similarity", "aten::pairwise_distance"
 
+#: What makes images, or what is like them, larger.
+INTERPOLATIONS = tuple(
+    f"aten::upsample_{name}"
+    for name in ("linear1d", "nearest1d", "nearest2d", "bilinear2d", "bicubic2d", "nearest3d", "trilinear3d")
+)
+
 #: What joins a list of tensors, of which the first ones are kept.
 JOINS = ("aten::cat", "aten::concat", "aten::concatenate")
 
@@ -119,6 +125,7 @@ SHAPED = frozenset(
             *COPIES,
             *INVERSES,
             *CONVOLUTIONS,
+            *INTERPOLATIONS,
             COSINE,
             DISTANCE,
             ONE_HOT,

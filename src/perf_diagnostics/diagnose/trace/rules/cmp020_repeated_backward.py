@@ -50,8 +50,8 @@ class NodesAgain:
                 facts,
                 between,
                 summary=f"{percent(across.value)} of a step evaluates nodes of a kept graph (retain_graph=True) once "
-                "more, after another optimizer's update: what the first pass made there is of use only if the gradients "
-                "of both losses are to be added up.",
+                "more, after another optimizer's update: what the first pass made is of use only if the gradients of "
+                "both losses are to be added up.",
                 numbers=(evidence("nodes evaluated again after an update", across, "%", limit=between.limit), *numbers),
                 remedies=(OTHER_MODEL,),
                 gain=Interval(across.value, 0.0, across.high, across.n),

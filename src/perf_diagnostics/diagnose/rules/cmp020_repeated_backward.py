@@ -23,7 +23,9 @@ class RepeatedBackward:
         of the model and no update in between; and, on the CPU, the time of all backwards through one graph beyond the
         longest of them: one backward of the sum takes at least as long as that. Where the model is called in between,
         the operators of the first steps' backwards tell: which of them an earlier backward of the same sum of gradients
-        had run already and, on the CPU, what part of their time these took.
+        had run already and, on the CPU, what part of their time these took. In a trace nodes of autograd's that several
+        passes of a step evaluate; where an update lies in between (a discriminator's loss that goes on through the
+        generator) it is an observation.
 
     Why it matters:
         Gradients add up in any case. What the losses share (the body of a model of several tasks) is computed again for

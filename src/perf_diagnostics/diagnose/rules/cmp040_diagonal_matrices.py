@@ -14,11 +14,11 @@ from perf_diagnostics.diagnose.rule import Answer, cleared, limit
 from perf_diagnostics.diagnose.rule_parts.one_step import Told, answer
 from perf_diagnostics.diagnose.wording import and_more_lines, listing
 
-_DISTRIBUTION = Remedy(
+DISTRIBUTION = Remedy(
     "If it is a normal distribution with independent components: Independent(Normal(mean, variance.sqrt()), 1) instead "
     "of MultivariateNormal(mean, torch.diag_embed(variance)), both sides of a kl_divergence alike: the same numbers."
 )
-_NUMBERS = Remedy(
+NUMBERS = Remedy(
     "Else keep the diagonal as a vector d: the inverse is 1 / d, the factor d.sqrt(), the solution b / d[:, None], the "
     "logarithm of the determinant d.log().sum(-1)."
 )
@@ -33,7 +33,8 @@ class DiagonalMatrices:
         singular values), inverses, determinants and solutions of which all numbers beside the matrices' diagonals are
         zeros. What is computed of the matrices and of their results counts with them while there are as many numbers,
         and so does what makes the matrices for nobody else. On the CPU each operator's time is taken in forward and, by
-        autograd's node, in backward.
+        autograd's node, in backward. In a trace with sizes: matrices made by ``torch.diag_embed`` that such operators
+        are given afterwards, with all calls on tensors of their size.
 
     Why it matters:
         A vector of n numbers would do, and n operations of it. A matrix has n², its factorisation n³ operations, with a
@@ -46,7 +47,8 @@ class DiagonalMatrices:
     When it is wrong:
         One step was looked at: a matrix that is learnt may begin as a diagonal one and fill. What is looked at are
         16 million numbers a step at most. Products with diagonal matrices are told as products with zeros (CMP023).
-        Compiled models are not looked at. On a device only the bytes are known.
+        Compiled models are not looked at. On a device only the bytes are known. In a trace matrices that something was
+        added to (low rank plus diagonal) are left out, and what else is as large is counted with them.
     """
 
     code: ClassVar[str] = "CMP040"
@@ -68,7 +70,7 @@ class DiagonalMatrices:
             metric="linear algebra on diagonal matrices",
             what=_what(lines),
             evidence=(Evidence(metric="calls on diagonal matrices", value=sum(one.calls for one in lines)),),
-            remedies=(_DISTRIBUTION, _NUMBERS),
+            remedies=(DISTRIBUTION, NUMBERS),
             needless=1.0,
         )
         return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))

@@ -41,7 +41,8 @@ class MoreRowsThanNeeded:
         scaled, and then added up (sum, mean, pooling, index_add, scatter_add) to at most half as many. On the CPU each
         operator's time is taken in forward and, by autograd's node, in backward; of it goes what would have no rows any
         more, with twice the time for each row that is left. In a trace with sizes: linear layers directly behind what
-        gathers, repeats or expands rows to at least twice as many.
+        gathers, repeats or expands rows to at least twice as many, and one by one convolutions to fewer channels behind
+        an interpolation, with that.
 
     Why it matters:
         layer(x[index]) is layer(x)[index], and takes as much for each edge of a graph as it would for each of its

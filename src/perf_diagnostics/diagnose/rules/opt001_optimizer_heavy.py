@@ -66,7 +66,8 @@ class OptimizerHeavy:
         how many kernels the optimizer launches for each gradient, how long the device waits for these launches, and,
         of Adam and AdamW that are not fused, the device's time on the update times the passes over memory that a fused
         one leaves out: 13 reads and writes of 20 (AdamW). What a closure does within ``step()`` is none of it. Of a
-        trace of the CPU the update's own time, times these passes.
+        trace of the CPU the update's own time, times these passes; of optimizers of others what of it decomposes
+        matrices (Shampoo and its kin), which need not be done in each step.
 
     Why it matters:
         An update costs the same for one sample as for a thousand. Small batches pay it most often, and a loop over

@@ -94,6 +94,28 @@ EACH_NUMBER = frozenset(
 #: What inverts matrices.
 INVERSES = ("aten::inverse", "aten::linalg_inv")
 
+#: What makes matrices of their diagonals, and what factorises matrices, inverts them, or solves with them.
+DIAG_EMBED = "aten::diag_embed"
+LINEAR_ALGEBRA = (
+    *INVERSES,
+    *(
+        f"aten::linalg_{name}"
+        for name in (
+            "cholesky",
+            "cholesky_ex",
+            "solve_triangular",
+            "solve",
+            "det",
+            "slogdet",
+            "eigh",
+            "svd",
+            "qr",
+            "lu",
+        )
+    ),
+    *(f"aten::{name}" for name in ("triangular_solve", "cholesky_solve", "logdet", "slogdet")),
+)
+
 #: What makes rows with a single one in each, and rows that are copies of those that come first.
 ONE_HOT = "aten::one_hot"
 COPIES = ("aten::index", "aten::index_select", "aten::repeat", "aten::repeat_interleave", "aten::expand")
@@ -123,10 +145,12 @@ SHAPED = frozenset(
         *(*CUTS, *DIAGONALS, *LOSSES, *GRIDS, *FILLED, *EACH_NUMBER, *_REDUCTIONS, *_FUNCTIONS),
         *(
             *COPIES,
-            *INVERSES,
+            *LINEAR_ALGEBRA,
             *CONVOLUTIONS,
             *INTERPOLATIONS,
             COSINE,
+            DIAG_EMBED,
+            "aten::isclose",
             DISTANCE,
             ONE_HOT,
             "aten::type_as",

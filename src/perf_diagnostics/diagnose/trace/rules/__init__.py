@@ -23,6 +23,7 @@ from perf_diagnostics.diagnose.trace.rules.cmp027_constants_made_anew import Mad
 from perf_diagnostics.diagnose.trace.rules.cmp028_parameters_multiplied_first import WeightsMerged
 from perf_diagnostics.diagnose.trace.rules.cmp036_penalty_by_gradients import PenaltyInTheLoss
 from perf_diagnostics.diagnose.trace.rules.cmp039_written_out import FunctionsWrittenOut
+from perf_diagnostics.diagnose.trace.rules.cmp040_diagonal_matrices import MatricesOfDiagonals
 from perf_diagnostics.diagnose.trace.rules.cmp041_dropout_masks import MasksDrawn
 from perf_diagnostics.diagnose.trace.rules.cmp042_graph_of_earlier_steps import NodesOfEarlierSteps
 from perf_diagnostics.diagnose.trace.rules.cmp044_more_rows_than_needed import LayersOverCopies
@@ -106,6 +107,7 @@ TRACE_RULES: tuple[AnyTraceRule, ...] = (
     WeightsMerged(),
     PenaltyInTheLoss(),
     FunctionsWrittenOut(),
+    MatricesOfDiagonals(),
     MasksDrawn(),
     LayersOverCopies(),
     ProductsMostlyUnread(),

@@ -54,6 +54,18 @@ def test_a_line_that_is_known_to_be_slow_is_warned_of_and_named() -> None:
     assert told.verdict is not None and told.verdict.code == "INP010"
 
 
+@pytest.mark.parametrize(("text", "code"), [(SLOW, "INP010"), (PLAIN, "CPU001")])
+def test_a_line_known_to_be_slow_is_the_cause_of_too_many_threads_at_work(text: str, code: str) -> None:
+    """Fewer workers would make fewer batches; the line makes as many with less."""
+    counted = {"loop_run_delay_share": 0.3, "loop_cpu_share": 0.7, "process_cpu_s": 70.0, "workers_cpu_s": 60.0}
+    counted |= {"other_cpu_s": 0.0, "measured_wall_s": 100.0, "involuntary_switches": 100_000.0}
+    counted |= {"process_run_delay_share": 0.3}
+    result = busy(text=text, facts={"num_workers": 1, "cpu_count": 2, "threads": 2}, quantities=counted)
+    told = diagnose(run_of(result))
+    assert told.verdict is not None and told.verdict.code == code
+    assert {"INP010", "CPU001"} <= {one.code for one in told.findings}
+
+
 def test_work_that_has_to_be_done_is_only_mentioned() -> None:
     for result in (busy(text=PLAIN), busy(slow=40), dataclasses.replace(busy(), worker_code=None)):
         found = check(result)

@@ -196,3 +196,19 @@ def test_both_are_really_tried(words: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(parts_one_by_one, "_took", took)
     (one,) = told(SIGNAL, _taken()[words][2])
     assert one["whole"] > 0 and len(seen) == 6
+
+
+def test_a_recurrent_layer_takes_packed_sequences_apart_itself(tried: list[Any]) -> None:
+    layer, given = torch.nn.GRU(8, 8, batch_first=True), trained(4, STEPS, 8)
+
+    def packed() -> torch.Tensor:
+        lengths = torch.tensor([STEPS, STEPS - 1, STEPS - 2, STEPS - 3])
+        sequences = torch.nn.utils.rnn.pack_padded_sequence(given.exp(), lengths, batch_first=True)
+        return layer(sequences)[0].data.sum()
+
+    def by_hand() -> torch.Tensor:
+        made = layer(given.exp())[0]
+        return torch.stack([made[:, t].sin().sum() for t in range(STEPS)]).sum()
+
+    assert any(one["packed"] for one in told(SIGNAL, packed))
+    assert [one["packed"] for one in told(SIGNAL, by_hand)] == [False]

@@ -22,6 +22,11 @@ _SPLIT = Remedy(
     "Take all of them at once before the loop: parts = x.split(size, dim) (or x.chunk), and parts[i] in place of "
     "x[:, i * size : (i + 1) * size]. The numbers are the same; the gradient is put together once."
 )
+_PADDED = Remedy(
+    "Torch's recurrent layers do that with packed sequences on the CPU. Where lengths differ little (batches of alike "
+    "ones), give them the padded batch as it is, and leave padding out of the loss: the outputs of real steps are the "
+    "same of a layer that goes forward only, whose last state is then the output at each sequence's own end."
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class PartsOneByOne:
 
     When it is wrong:
         Of a tensor that is changed in place meanwhile, ``unbind`` gives views that must not be changed themselves. One
-        step was looked at; on a device nothing is tried, and compiled models are not looked at.
+        step was looked at; on a device nothing is tried, and compiled models are not looked at. Of packed sequences,
+        that torch's recurrent layers take apart themselves, the padded ones are computed as well: the gain is a guess.
     """
 
     code: ClassVar[str] = "CMP052"
@@ -66,18 +72,20 @@ class PartsOneByOne:
             return cleared(self, "no tensor's parts are taken one by one where taking them at once takes less")
         first = lines[0]
         parts, single = first.number("parts") or 0.0, first.more.get("single") is True
+        packed = first.more.get("packed") is True
         size = " x ".join(f"{one:,}" for one in first.shape)
         told = Told(
             subject="taking parts one by one",
             metric="parts taken one by one",
-            what=f"the gradients of {parts:,.0f} parts of a tensor of {size} that are taken one by one"
+            what=f"the gradients of {parts:,.0f} parts of a tensor of {size} that "
+            f"{'a recurrent layer takes one by one of a packed sequence' if packed else 'are taken one by one'}"
             f"{at_line(first.place, with_text=True)}, each as large as all of it, beyond what taking them at once "
             f"takes{and_more_lines(len(lines))}",
             evidence=(
                 Evidence(metric="parts of one tensor", value=parts),
                 Evidence(metric="tensors a step", value=sum(one.calls for one in lines)),
             ),
-            remedies=(_UNBIND if single else _SPLIT,),
+            remedies=(_PADDED if packed else _UNBIND if single else _SPLIT,),
             needless=1.0,
         )
         return answer(self, facts, lines, told, levels=(self.info_share, self.warn_share))

@@ -106,7 +106,7 @@ class OversubscribedThreads:
             recoverable=_gain(facts, off, stood),
             confidence=confidence(Tier.SHARE_AND_CAUSE, sure=not theirs, coverage=facts.coverage, thin=facts.thin),
             claims={} if lost is None else processor.lost_by_phase(facts, lost),
-            symptom_of=("INP009",),
+            symptom_of=("INP009", "INP010"),
         )
 
 

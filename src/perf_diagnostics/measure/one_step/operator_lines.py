@@ -45,6 +45,17 @@ class OperatorLines:
             through = through if through is not None and self._is_part_of(frame, through) else None
         return (code, line), as_told(place) | ({"library": _library_of(through)} if through is not None else {})
 
+    def asked_by(self, module: str) -> bool:
+        """Whether functions of this module stand between the line and the operator, whoever's they are."""
+        frame = sys._getframe(1)
+        for _ in range(_MOST_FRAMES):
+            if frame.f_globals.get("__name__") == module:
+                return True
+            if frame.f_back is None or self._own.kind_of(frame.f_code.co_filename) in (Kind.OWN, Kind.STARTER):
+                return False
+            frame = frame.f_back
+        return False
+
     def _outwards(self, frame: FrameType) -> tuple[FrameType, FrameType | None]:
         """From a frame on the next one of the user's own, and the nearest ``forward`` of a library's before it."""
         through = None

@@ -33,6 +33,9 @@ _LEAST_PARTS = 4
 #: left alone.
 _AT_MOST, _LEAST_PART = 0.8, 0.01
 
+#: Torch's recurrent layers take a packed sequence apart by themselves, step by step.
+_RECURRENT = "torch.nn.modules.rnn"
+
 #: What trying may take in all, in s of the thread.
 _BUDGET_S = 0.5
 
@@ -60,8 +63,8 @@ class _Took(NamedTuple):
 class _Whole:
     """A tensor of which parts are taken, and the first line that takes one."""
 
-    def __init__(self, whole: Like, dim: int, *, single: bool, line: tuple[Any, dict[str, Json]]) -> None:
-        self.whole, self.dim, self.single, self.line = whole, dim, single, line
+    def __init__(self, whole: Like, dim: int, *, single: bool, packed: bool, line: tuple[Any, dict[str, Json]]) -> None:
+        self.whole, self.dim, self.single, self.packed, self.line = whole, dim, single, packed, line
         self.parts: list[tuple[int, int]] = []
         self.calls: list[Operation] = []
 
@@ -106,14 +109,15 @@ class PartsOneByOne(TryingWatcher):
         key = memory(tensor), maker, lies, dim, single
         if key not in self._wholes:
             whole = Like(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-            self._wholes[key] = _Whole(whole, dim, single=single, line=self._lines.line())
+            packed = self._lines.asked_by(_RECURRENT)
+            self._wholes[key] = _Whole(whole, dim, single=single, packed=packed, line=self._lines.line())
         self._wholes[key].parts.append(part)
         self._wholes[key].calls.append(operation)
 
     def entries(self) -> Iterator[dict[str, Json]]:
         """For each line: the ``shape`` of what is taken apart, along which ``dim``, into how many ``parts``, whether
-        these are ``single`` rows, of how many tensors (``calls``), and of all operators' time the share that taking
-        them at once would save.
+        these are ``single`` rows, whether a recurrent layer takes a ``packed`` sequence apart, of how many tensors
+        (``calls``), and of all operators' time the share that taking them at once would save.
         """
         lines: dict[Any, list[tuple[_Whole, _Took]]] = {}
         for one in sorted(self._wholes.values(), key=lambda one: -_seconds(one).backward):
@@ -128,6 +132,7 @@ class PartsOneByOne(TryingWatcher):
                 "dim": first.dim,
                 "parts": len(first.parts),
                 "single": first.single,
+                "packed": first.packed,
                 "calls": len(found),
                 **self._graph.share_of(
                     sum(saved.forward for _, saved in found), sum(saved.backward for _, saved in found)

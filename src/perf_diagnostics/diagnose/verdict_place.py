@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_of_several, seen, step_share
+from perf_diagnostics.diagnose.code.code_words import SeenAt, called_from, called_of_several, seen, step_share, why_slow
 from perf_diagnostics.diagnose.code_share import CodeShare
 from perf_diagnostics.diagnose.finding import Diagnosis, Finding
 from perf_diagnostics.diagnose.verdict import FAILED_TRIALS, HEALTHY
@@ -28,7 +28,8 @@ def verdict_finding(diagnosis: Diagnosis) -> Finding | None:
 
 
 def verdict_seen(diagnosis: Diagnosis) -> SeenAt | None:
-    """The line at which the verdict's time was seen most; None where no line was, or the verdict itself names it.
+    """The line at which the verdict's time was seen most; None where no line was, or the verdict itself names it and
+    nothing is known of why it is slow.
 
     A line of a function that the loop calls is told with the line of the loop that leads there. What it calls is told
     only of a framework's loop, which has several parts of a step and says nothing itself. Where no rule found a fault
@@ -39,7 +40,8 @@ def verdict_seen(diagnosis: Diagnosis) -> SeenAt | None:
     if finding is None or not finding.lines:
         return None
     line = finding.lines[0]
-    if re.search(rf"{re.escape(line.place.file)}:{line.place.line}(?!\d)", finding.summary):
+    named = re.search(rf"{re.escape(line.place.file)}:{line.place.line}(?!\d)", finding.summary)
+    if named and not why_slow(line):
         return None
     called = called_of_several(line, diagnosis)
     parts = [called_from(line, diagnosis), f"in {called}" if called else ""]

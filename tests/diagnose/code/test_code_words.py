@@ -257,6 +257,13 @@ def test_where_no_line_was_seen_no_place_is_told() -> None:
     assert verdict_place(Diagnosis(verdict=None, lines=(ITEM,))) == ""
 
 
+def test_but_why_a_line_is_slow_is_told_with_it_whoever_names_it() -> None:
+    slow = share("idx = np.random.choice(n, k, p=probs)")
+    told = diagnosis_of(dataclasses.replace(waiting(slow), summary="62 % goes into drawing at train.py:9."), slow)
+    assert verdict_place(told).startswith("At train.py:9 in Data.__getitem__: `idx = np.random.choice(n, k, p=probs)`")
+    assert "Known to be slow: np.random.choice(…, p=…) adds all weights up" in verdict_place(told)
+
+
 def test_a_verdict_that_names_its_line_is_not_told_it_again() -> None:
     for says, again in (("62 % goes into a tensor at train.py:9 in f.", ""), ("62 % at train.py:90.", "At train.py:9")):
         finding = dataclasses.replace(waiting(ITEM), summary=says)

@@ -94,6 +94,8 @@ SLOW = [
     ("tensor-of-a-list", "reward = torch.tensor(batch.reward)", {"batch": "zipped"}, ""),
     ("tensor-of-a-list", "reward = torch.as_tensor(batch[2])", {"batch": "zipped"}, ""),
     ("tensor-of-a-list", "s, a, r = map(torch.FloatTensor, zip(*batch))", {}, ""),
+    ("rows-sampled-each-time", "rows = self.frame.sample(n=batch_size)", {}, "pandas.core.generic.NDFrame.sample"),
+    ("rows-sampled-each-time", "x = df.sample(32).to_numpy()", {}, "pandas.core.generic.NDFrame.sample"),
     ("array-of-a-list", "p = np.array(self.priorities)", {"of_priorities": "list"}, ""),
     ("array-of-a-list", "idx = choose(np.asarray(seen, dtype=np.float32), n)", {"seen": "deque"}, ""),
     ("text-parsed-each-time", "one = json.loads(self.lines[i])", {}, "json.loads"),
@@ -158,6 +160,8 @@ def test_every_idiom_that_is_known_has_a_line_here() -> None:
         ("x = self.table.loc[i]", {}, ""),  # not pandas, or its time is not there
         ("self.apply(self._init_weights)", {}, "torch.nn.modules.module.Module.apply"),
         ("out = Function.apply(x)", {}, ""),
+        ("rows = df.sample(frac=1.0)", {}, "pandas.core.generic.NDFrame.sample"),  # all of them
+        ("batch = buffer.sample(64)", {}, ""),
         ("x = torch.tensor(self.rows[i])", {}, ""),
         ("reward = torch.cat(batch.reward)", {"batch": "zipped"}, ""),  # tensors, joined in one call
         ("s, a, r = map(np.stack, zip(*batch))", {}, ""),

@@ -398,6 +398,13 @@ def _chosen_rows(node: _Node) -> str:
     return table if column and of_table and isinstance(tree.slice.ops[0], ast.Eq) else ""
 
 
+def _rows_sampled(node: _Node) -> str:
+    """``df.sample(32)``, ``df.sample(n=size)``; of all rows (``frac=1``) a permutation is what is wanted."""
+    call = _call(node.tree, "sample")
+    few = call is not None and _argument(call, "frac") is None and (call.args or _argument(call, "n") is not None)
+    return f"{_named(_owner(call)) or '…'}.sample(…)" if few else ""
+
+
 def _rows_of_columns(node: _Node) -> str:
     """``x[index]``, ``x.index_select(0, index)`` of what may lie column by column; a slice copies nothing."""
     tree = node.tree
@@ -692,6 +699,15 @@ _KNOWN = (
         "{} draws and swaps item by item in Python (45 ms for 100,000)",
         "shuffle indices in one call: numpy's Generator.permutation or torch.randperm (1 ms)",
         inside=r"random\.",
+        shown=True,
+    ),
+    _Known(
+        "rows-sampled-each-time",
+        _rows_sampled,
+        "{} shuffles the numbers of all rows to take a few (1.5 ms of 100,000 rows), and gathers each column by itself",
+        "take the columns out once, before the loop, as arrays (df.to_numpy(), torch.from_numpy), and index these by "
+        "rng.integers(n, size=k), or by parts of a permutation that is made once a pass",
+        inside=r"pandas\.core\.(generic\.NDFrame|sample)\.sample",
         shown=True,
     ),
     _Known(

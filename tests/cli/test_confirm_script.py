@@ -27,9 +27,9 @@ from pathlib import Path
 from torch.utils.data import DataLoader, Dataset
 
 class Data(Dataset):
-    def __len__(self): return 400
+    def __len__(self): return 320
     def __getitem__(self, index):
-        time.sleep(0.01)
+        time.sleep(0.02)
         return torch.full((4,), float(index)), torch.zeros(1)
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def test_the_page_says_where_under_the_verdict_and_the_finding_and_in_a_section(
     target = f'href="#{anchor}"'
     assert (
         f'<p class="seen">At <a class="place" {target}>train.py:9</a> in <span class="place">Data.__getitem__</span>: '
-        '<code class="source">x = x * 1.01</code>, called from train.py:41</p>'
+        '<code class="source">x = x * 1.01</code>, called from train.py:41.</p>'
     ) in page
     assert (
         '<p class="seen">Seen at <span class="place">train.py:9</span> in <span class="place">Data.__getitem__</span>: '
@@ -373,7 +373,7 @@ def test_a_notebooks_cell_says_where(report: Report) -> None:
     cell = notebook_html(report)
     assert (
         "<p>At <code>train.py:9</code> in <code>Data.__getitem__</code>: <code>x = x * 1.01</code>, called from "
-        "train.py:41</p>"
+        "train.py:41.</p>"
     ) in cell
     assert "<p>Seen at <code>train.py:9</code> in <code>Data.__getitem__</code>: <code>x = x * 1.01</code>" in cell
 

@@ -161,6 +161,7 @@ def test_every_idiom_that_is_known_has_a_line_here() -> None:
         ("self.apply(self._init_weights)", {}, "torch.nn.modules.module.Module.apply"),
         ("out = Function.apply(x)", {}, ""),
         ("rows = df.sample(frac=1.0)", {}, "pandas.core.generic.NDFrame.sample"),  # all of them
+        ("rows = df.sample(32, replace=True)", {}, "pandas.core.generic.NDFrame.sample"),
         ("batch = buffer.sample(64)", {}, ""),
         ("x = torch.tensor(self.rows[i])", {}, ""),
         ("reward = torch.cat(batch.reward)", {"batch": "zipped"}, ""),  # tensors, joined in one call

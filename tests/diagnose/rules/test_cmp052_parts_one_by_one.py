@@ -44,7 +44,10 @@ def test_parts_are_told_with_what_takes_them_at_once(single: bool, call: str) ->
 def test_a_recurrent_layers_own_parts_have_other_advice() -> None:
     finding = found(ask(taken(single=False, packed=True)))
     assert "a recurrent layer takes one by one of a packed sequence at rnn.py:61" in finding.summary
-    assert "give them the padded batch" in finding.remedies[0].says and "split" not in finding.remedies[0].says
+    assert (
+        "where the padded batch took half as long" in finding.remedies[0].says
+        and "split" not in finding.remedies[0].says
+    )
 
 
 def test_little_is_an_info_or_cleared() -> None:

@@ -399,10 +399,13 @@ def _chosen_rows(node: _Node) -> str:
 
 
 def _rows_sampled(node: _Node) -> str:
-    """``df.sample(32)``, ``df.sample(n=size)``; of all rows (``frac=1``) a permutation is what is wanted."""
+    """``df.sample(32)``, ``df.sample(n=size)``; of all rows (``frac=1``) a permutation is what is wanted, and with
+    ``replace=`` none is made.
+    """
     call = _call(node.tree, "sample")
-    few = call is not None and _argument(call, "frac") is None and (call.args or _argument(call, "n") is not None)
-    return f"{_named(_owner(call)) or '…'}.sample(…)" if few else ""
+    if call is None or any(_argument(call, name) is not None for name in ("frac", "replace")):
+        return ""
+    return f"{_named(_owner(call)) or '…'}.sample(…)" if call.args or _argument(call, "n") is not None else ""
 
 
 def _rows_of_columns(node: _Node) -> str:
@@ -704,9 +707,9 @@ _KNOWN = (
     _Known(
         "rows-sampled-each-time",
         _rows_sampled,
-        "{} shuffles the numbers of all rows to take a few (1.5 ms of 100,000 rows), and gathers each column by itself",
+        "{} shuffles the numbers of all rows to take a few (3 ms for 256 of 100,000 rows, 34 of 800,000)",
         "take the columns out once, before the loop, as arrays (df.to_numpy(), torch.from_numpy), and index these by "
-        "rng.integers(n, size=k), or by parts of a permutation that is made once a pass",
+        "rng.integers(n, size=k) (0.1 ms), or by parts of a permutation that is made once a pass",
         inside=r"pandas\.core\.(generic\.NDFrame|sample)\.sample",
         shown=True,
     ),

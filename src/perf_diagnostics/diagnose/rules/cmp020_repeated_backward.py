@@ -146,6 +146,12 @@ LAST_LAYER = Remedy(
     "Where the gradients of each loss are needed by themselves: only of the last layer that the losses share, by "
     "torch.autograd.grad."
 )
+#: Also what a trace is told of a graph that is gone through again after another optimizer's update.
+OTHER_MODEL = Remedy(
+    "If it is the loss of another model (a discriminator's, on what the generator has made): give that made.detach(), "
+    "and its backward needs no retain_graph=True. The gradients that it leaves in the first model are for nothing, "
+    "unless both losses are to train that."
+)
 DETACH = Remedy(
     "A state that is handed on from chunk to chunk of a sequence, and should not carry gradients back into the chunks "
     "before: state = state.detach(), and no retain_graph. Gradients then reach no further than a chunk."

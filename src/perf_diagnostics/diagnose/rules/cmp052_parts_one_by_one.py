@@ -23,9 +23,9 @@ _SPLIT = Remedy(
     "x[:, i * size : (i + 1) * size]. The numbers are the same; the gradient is put together once."
 )
 _PADDED = Remedy(
-    "Torch's recurrent layers do that with packed sequences on the CPU. Where lengths differ little (batches of alike "
-    "ones), give them the padded batch as it is, and leave padding out of the loss: the outputs of real steps are the "
-    "same of a layer that goes forward only, whose last state is then the output at each sequence's own end."
+    "Torch's recurrent layers do that with packed sequences on the CPU, where the padded batch took half as long. If "
+    "the layer goes forward only, give it that, and leave padding out of the loss: the outputs of real steps are the "
+    "same, and the last state is the output at each sequence's own end. (One that goes both ways would begin with it.)"
 )
 
 
@@ -50,8 +50,10 @@ class PartsOneByOne:
 
     When it is wrong:
         Of a tensor that is changed in place meanwhile, ``unbind`` gives views that must not be changed themselves. One
-        step was looked at; on a device nothing is tried, and compiled models are not looked at. Of packed sequences,
-        that torch's recurrent layers take apart themselves, the padded ones are computed as well: the gain is a guess.
+        step was looked at; on a device nothing is tried, and compiled models are not looked at. For packed sequences,
+        which torch's recurrent layers take apart themselves, nothing but the gradients of parts counts, and padding
+        would be computed as well: a GRU over 100 steps took 0.47 to 0.59 times as long padded, whether the shortest
+        sequence had 0.9 or 0.3 of the longest's steps (8 sequences, width 192, torch 2.13, one core).
     """
 
     code: ClassVar[str] = "CMP052"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,33 +43,35 @@ def diagonal_matrices(facts: TraceFacts) -> DiagonalMatrices | None:
     facts.require_sizes(rows)
     of_step = windows.containing(rows.start_ns)
     algebra = trace.named(frozenset(LINEAR_ALGEBRA).__contains__)[rows.name]
-    made = np.flatnonzero(trace.named(lambda name: name == DIAG_EMBED)[rows.name] & (rows.told >= 0))
-    members: set[int] = set()
-    calls: set[int] = set()
+    made = trace.named(lambda name: name == DIAG_EMBED)[rows.name]
+    members: list[int] = []
+    calls: list[int] = []
     best: Sizes = ()
-    for place in made.tolist():
-        given = trace.inputs[rows.told[place]].sizes[:1]
+    for told in np.unique(rows.told[made & (rows.told >= 0)]).tolist():
+        given = trace.inputs[told].sizes[:1]
         if not given or not given[0]:
             continue
         size = (*given[0], given[0][-1])
-        kinds = [size in one.sizes[:2] for one in trace.inputs]
-        of_size = np.append(np.array(kinds, np.bool_), False)[rows.told]
-        of_size &= (of_step == of_step[place]) & (rows.track == rows.track[place]) & (np.arange(len(rows)) > place)
-        all_of_size: Rows = np.flatnonzero(of_size)
-        mine: Rows = np.flatnonzero(of_size & algebra)
-        if mine.size and not _filled(trace, rows.where(all_of_size[all_of_size < mine[0]])):
-            members |= {place, *all_of_size.tolist()}
-            calls |= {*mine.tolist()}
-            best = max(best, size, key=lambda one: (np.prod(one) if one else 0, one))
+        kinds = np.array([size in one.sizes[:2] for one in trace.inputs], np.bool_)
+        begins = made & (rows.told == told)
+        places: Rows = np.flatnonzero(begins | np.append(kinds, False)[rows.told])
+        for step in np.unique(of_step[begins]).tolist():
+            mine = places[of_step[places] == step]
+            mine = mine[np.argmax(begins[mine]) :]  # from the first that is made on
+            worked = mine[algebra[mine]]
+            if worked.size and not _filled(trace, rows.where(mine[mine < worked[0]])):
+                members += mine.tolist()
+                calls += worked.tolist()
+                best = max(best, size, key=math.prod) if best else size
     if not calls:
         return None
-    every = np.array(sorted(members), np.intp)
+    every = np.array(sorted({*members}), np.intp)
     back = nodes.made_by(rows, every)
-    names = (trace.names[rows.name[place]].removeprefix("aten::") for place in sorted(calls))
+    names = (trace.names[rows.name[place]].removeprefix("aten::") for place in sorted({*calls}))
     return DiagonalMatrices(
         forward=Times.union(rows.start_ns[every], rows.end_ns[every]),
         nodes=Times.union(back.start_ns, back.end_ns),
-        calls=len(calls) / len(windows),
+        calls=len({*calls}) / len(windows),
         size=best,
         operators=tuple(dict.fromkeys(names)),
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perf_diagnostics.diagnose.finding import Remedy
 from perf_diagnostics.diagnose.trace.events import Bool, Kind
 from perf_diagnostics.diagnose.trace.intervals import Times
 from perf_diagnostics.diagnose.trace.leaves import Leaves
@@ -20,13 +19,6 @@ _OPTIMIZER, _STEP = "Optimizer.", "Optimizer.step#"
 
 #: Nor is it after what may change gradients, copy them, or take their norms, outside of autograd's nodes.
 _CHANGES = re.compile(r"^aten::((zero|fill|mul|div|neg|sub|clamp)_|clone|norm|linalg_vector_norm|_foreach_\w+)$")
-
-
-#: Of a graph that is gone through again after another optimizer's update.
-OTHER_MODEL = Remedy(
-    "If it is the loss of another model (a discriminator's, on what the generator has made): give that made.detach(), "
-    "and its backward needs no retain_graph=True. The gradients that it leaves in the first model are dropped anyway."
-)
 
 
 @dataclass(frozen=True, eq=False)

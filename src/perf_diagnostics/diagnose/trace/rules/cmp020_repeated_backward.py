@@ -8,10 +8,16 @@ from typing import ClassVar, Literal
 from perf_diagnostics.diagnose.facts.facts import NotMeasured
 from perf_diagnostics.diagnose.finding import Evidence, Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
-from perf_diagnostics.diagnose.rules.cmp020_repeated_backward import ADD_UP, DETACH, LAST_LAYER, RepeatedBackward
+from perf_diagnostics.diagnose.rules.cmp020_repeated_backward import (
+    ADD_UP,
+    DETACH,
+    LAST_LAYER,
+    OTHER_MODEL,
+    RepeatedBackward,
+)
 from perf_diagnostics.diagnose.statistics.intervals import Interval
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.kept_graphs import OTHER_MODEL, KeptGraph
+from perf_diagnostics.diagnose.trace.kept_graphs import KeptGraph
 from perf_diagnostics.diagnose.trace.rule import caused, claims_of, share_of_work
 from perf_diagnostics.diagnose.wording import percent
 

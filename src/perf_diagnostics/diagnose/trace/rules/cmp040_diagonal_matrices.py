@@ -14,6 +14,9 @@ from perf_diagnostics.diagnose.trace.python_frames import in_functions
 from perf_diagnostics.diagnose.trace.rule import caused, share_of_work
 from perf_diagnostics.diagnose.wording import listing, percent, times
 
+#: Operators that are named at most.
+_MOST_NAMED = 3
+
 
 @dataclass(frozen=True)
 class MatricesOfDiagonals:
@@ -50,7 +53,3 @@ class MatricesOfDiagonals:
             remedies=(DISTRIBUTION, NUMBERS),
             gain=share,
         )
-
-
-#: Operators that are named at most.
-_MOST_NAMED = 3

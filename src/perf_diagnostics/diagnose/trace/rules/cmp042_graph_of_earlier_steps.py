@@ -10,9 +10,10 @@ import numpy as np
 from perf_diagnostics.diagnose.facts.facts import NotMeasured
 from perf_diagnostics.diagnose.finding import Family, Severity
 from perf_diagnostics.diagnose.rule import Answer, cleared, evidence, grade
+from perf_diagnostics.diagnose.rules.cmp020_repeated_backward import OTHER_MODEL
 from perf_diagnostics.diagnose.rules.cmp042_graph_of_earlier_steps import REMEDIES, GraphOfEarlierSteps
 from perf_diagnostics.diagnose.trace.facts import TraceFacts
-from perf_diagnostics.diagnose.trace.kept_graphs import OTHER_MODEL, KeptGraph
+from perf_diagnostics.diagnose.trace.kept_graphs import KeptGraph
 from perf_diagnostics.diagnose.trace.rule import caused, claims_of, share_of_work
 from perf_diagnostics.diagnose.wording import percent
 

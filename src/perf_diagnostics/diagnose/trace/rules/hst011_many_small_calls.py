@@ -156,10 +156,7 @@ class ManySmallCalls:
         of_weights = bool(_OF_A_WEIGHT.intersection(loop.names))
         may_follow = loop.may_follow and not of_weights
         over = "" if may_follow else ", over samples, groups or places"
-        says = (
-            " It takes no parts of a tensor: rounds of a solver, each of which needs the one before, are no one call."
-        )
-        says = says if may_follow else ""
+        says = _ONE_AFTER_ANOTHER if may_follow else ""
         return Finding(
             code=self.code,
             name=self.name,
@@ -235,6 +232,10 @@ _OF_A_WEIGHT = frozenset(
 _OF_WEIGHTS = Remedy(
     "If a weight is made of others in each round (an orthogonal or normalised one): make it once a forward, in with "
     "torch.nn.utils.parametrize.cached(): around the loop, or as a variable before it. The numbers are the same."
+)
+
+_ONE_AFTER_ANOTHER = (
+    " It takes no parts of a tensor: rounds of a solver, each of which needs the one before, are no one call."
 )
 
 _WHOLE_SEQUENCE = Remedy(

@@ -32,14 +32,14 @@ _SAVED = MappingProxyType({"AdamW": 1 - 7 / 20, "Adam": 1 - 7 / 18})
 
 
 #: What decomposes matrices, or inverts them: methods of second order precondition by it (Shampoo, SOAP, K-FAC).
-_DECOMPOSES = re.compile(r"aten::_?(linalg_)?(eigh?|svd|qr|cholesky|inv|inverse|solve|matrix_power|eigvalsh)(_ex)?$")
+_DECOMPOSES = re.compile(r"aten::_?(linalg_)?(eigh?|eigvalsh|svd|qr|cholesky|inv|inverse|solve)(_ex)?$")
 
 #: Operators that are named at most.
 _MOST_NAMED = 3
 
 _LESS_OFTEN = Remedy(
     "Decompose every ten to a hundred steps, and keep what came out meanwhile: preconditioners change slowly (most "
-    "implementations have an option, such as update_freq or precondition_frequency). The updates are nearly the same."
+    "implementations have an option, such as update_freq or precondition_frequency). The training is a little another."
 )
 
 
@@ -208,7 +208,7 @@ class LaunchesInOptimizer:
             family=self.family,
             severity=Severity.INFO,
             summary=f"{who}, with {mean_count(float(facts.calls_in_steps(update.rows).mean()))} operators. "
-            "Torch has no fused form of it.",
+            + ("Torch has no fused form of it." if update.kind else "Of which optimizer, or of several, is not told."),
             scope=facts.label,
             evidence=(number,),
             remedies=(
